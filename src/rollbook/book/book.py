@@ -1,0 +1,166 @@
+"""`rollbook.open()`: the reading side of a book."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rollbook.book.find import match_ids, match_names, one_of
+from rollbook.book.layout import Layout
+from rollbook.book.query import Engine
+from rollbook.book.run_folder import StoredRun, read_run, run_series
+from rollbook.book.settings import Settings, find_book, load_settings
+from rollbook.book.top import top
+from rollbook.errors import MetricNotFound, RunNotFound, did_you_mean
+from rollbook.records import Checkpoint, TopEntry
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from rollbook.book.checkpoints import LoadedCheckpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """A row of the view `runs`, and the way to what else the run has."""
+
+    run_id: str
+    name: str
+    task: str
+    algo: str | None
+    env: str | None
+    seed: int | None
+    status: str
+    benchmark: str | None
+    started_at: datetime
+    finished_at: datetime | None
+    duration_s: float
+    last_step: int | None
+    host: str
+    user: str
+    command: str
+    git_commit: str | None
+    git_describe: str | None
+    git_dirty: bool | None
+    pr: int | None
+    parent: str | None
+    notes: str
+    tags: list[str]
+    config: dict[str, Any]
+    folder: Path = field(repr=False)
+
+    def metrics(self, name: str) -> pa.Table:
+        """step, time and value of one metric, ordered by step."""
+        import numpy as np
+        import pyarrow as pa
+
+        series = run_series(self.stored(), [])
+        if name not in series:
+            hint = did_you_mean(name, series) or f"it logged: {', '.join(sorted(series)) or 'nothing yet'}"
+            raise MetricNotFound(f"run {self.run_id} did not log the metric {name!r}", hint)
+        one = series[name]
+        micros = pa.array(np.round(one.times * 1e6).astype(np.int64)).view(pa.timestamp("us"))
+        return pa.table({"step": one.steps, "time": micros, "value": one.values})
+
+    def metric_names(self) -> list[str]:
+        return sorted(run_series(self.stored(), []))
+
+    def checkpoints(self) -> list[Checkpoint]:
+        from rollbook.book.checkpoints import list_checkpoints
+
+        return list_checkpoints(self.folder)
+
+    def load_checkpoint(self, step: int | None = None, like: Any = None) -> LoadedCheckpoint:
+        """The checkpoint at a step, or the newest; `like` gives the structure and kinds of arrays to restore into."""
+        from rollbook.book.checkpoints import load_checkpoint
+
+        return load_checkpoint(self.folder, step, like=like)
+
+    def stored(self) -> StoredRun:
+        """Everything that the run's folder says of itself."""
+        try:
+            return read_run(self.folder)
+        except FileNotFoundError:
+            raise RunNotFound(f"run {self.run_id} is no longer at {self.folder}", "it was purged or archived") from None
+
+
+class Book:
+    """A book to ask. Opening costs nothing; each question sees the newest state."""
+
+    def __init__(self, layout: Layout, settings: Settings) -> None:
+        self.layout = layout
+        self.settings = settings
+        self.path = layout.root
+        self._engine = Engine(layout, settings)
+
+    def __repr__(self) -> str:
+        return f"Book({str(self.path)!r})"
+
+    def sql(self, query: str, parameters: list[Any] | None = None) -> duckdb.DuckDBPyRelation:
+        """One SELECT over the views of docs/reference/sql.md, as a DuckDB relation: .df() .pl() .arrow() .fetchall()"""
+        return self._engine.sql(query, parameters)
+
+    def rows(self, query: str, parameters: list[Any] | None = None) -> list[dict[str, Any]]:
+        """The answer as a list of dicts."""
+        relation = self.sql(query, parameters)
+        return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
+
+    def runs(self, where: str | None = None, *, order: str = "started_at desc, run_id") -> list[RunRecord]:
+        """Runs for which an SQL condition holds, newest first: `"algo = 'sac' and 'latest' in tags"`."""
+        condition = f"where ({where}\n)" if where else ""
+        return [self._record(row) for row in self.rows(f"select * from runs {condition} order by {order}")]
+
+    def run(self, reference: str) -> RunRecord:
+        """The one run whose id begins like this, or whose readable name matches this regular expression."""
+        names = dict(self.sql("select run_id, name from runs").fetchall())
+        matching = match_ids(reference, names) or match_names(reference, names)
+        return self.runs(f"run_id = '{one_of(reference, matching, names)}'")[0]
+
+    def top(
+        self,
+        n: int = 5,
+        *,
+        algo: str | None = None,
+        env: str | None = None,
+        task: str | None = None,
+        where: str | None = None,
+        by: str = "auc",
+        metric: str | None = None,
+        over: str | None = None,
+        ascending: bool = False,
+    ) -> list[TopEntry]:
+        """The best runs; with over="seed" the best configurations, their seeds folded."""
+        return top(
+            self, n, algo=algo, env=env, task=task, where=where, by=by, metric=metric, over=over, ascending=ascending
+        )
+
+    def newest(self) -> list[RunRecord]:
+        """The runs of the newest benchmark of every (task, algo, env)."""
+        rows = self.rows("select * from newest order by task, algo, env, seed, run_id")
+        return [self._record(row) for row in rows]
+
+    def problems(self) -> list[str]:
+        """What could not be read: damaged files, by name."""
+        snapshot = self._engine.catalog.refresh()
+        kept = [f"{row['run_id']}: {row['problem']}" for row in self.rows("select * from problems")]
+        return [*snapshot.problems, *kept]
+
+    def _record(self, row: Mapping[str, Any]) -> RunRecord:
+        known = {f.name for f in dataclasses.fields(RunRecord)}
+        values = {key: value for key, value in row.items() if key in known}
+        folder = self.layout.run_folder(row["task"], row["run_id"])
+        return RunRecord(**values | {"config": json.loads(row["config"]), "folder": folder})
+
+
+def open_book(path: str | os.PathLike[str] | None = None) -> Book:
+    """The book at a path, or the one that --book, ROLLBOOK_BOOK, rollbook.toml or the git root lead to."""
+    layout = Layout(find_book(path))
+    layout.check()
+    return Book(layout, load_settings(layout.root))

@@ -1,0 +1,219 @@
+"""The catalogue: every run of the book as tables, kept in cache/ and brought up to date at each question.
+
+A run folder's mtime says whether its cached rows still hold; only runs that are new, changed or at work are read.
+The cache is derived: it may be deleted at any time, and several readers may build it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rollbook.book import journal
+from rollbook.book.entries import Entry, read_entry
+from rollbook.book.layout import Layout, read_json, write_atomically, write_json
+from rollbook.book.summaries import COLUMNS as SUMMARY_COLUMNS
+from rollbook.errors import CorruptFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CACHE_FORMAT = "1"
+KEEP_GENERATIONS_SECONDS = 600.0
+JOURNAL_CACHED_EVERY = 200
+TABLES = ("runs", "params", "summaries", "checkpoints", "media", "problems")
+
+
+def schemas() -> dict[str, pa.Schema]:
+    import pyarrow as pa
+
+    text, whole, number, flag, moment = pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("us")
+    runs = {
+        "run_id": text, "name": text, "task": text, "algo": text, "env": text, "seed": whole, "status": text,
+        "benchmark": text, "started_at": moment, "finished_at": moment, "duration_s": number, "last_step": whole,
+        "host": text, "user": text, "command": text, "git_commit": text, "git_describe": text, "git_dirty": flag,
+        "pr": whole, "parent": text, "notes": text, "tags": pa.list_(text), "config": text, "config_key": text,
+        "mtime_ns": whole, "folder": text,
+    }  # fmt: skip
+    summary_types = {"name": text, "count": whole, "nonfinite": whole, "diverged": flag}
+    return {
+        "runs": pa.schema(runs),
+        "params": pa.schema({"run_id": text, "key": text, "value": text}),
+        "summaries": pa.schema(
+            {"run_id": text} | {column: summary_types.get(column, number) for column in SUMMARY_COLUMNS}
+        ),
+        "checkpoints": pa.schema({"run_id": text, "step": whole, "time": moment, "bytes": whole, "path": text}),
+        "media": pa.schema(
+            {"run_id": text, "name": text, "step": whole, "kind": text, "bytes": whole, "path": text}
+        ),
+        "problems": pa.schema({"run_id": text, "problem": text}),
+    }
+
+
+@dataclass
+class Snapshot:
+    """The book at one moment: settled runs in files, the others in memory, and the journal's changes."""
+
+    files: dict[str, Path]  # table -> Parquet file of settled runs; empty when there are none
+    settled: dict[str, int]  # run id -> mtime_ns
+    active: list[Entry]
+    folders: dict[str, str]  # every run in tasks/ -> its folder
+    changes: journal.Changes
+    problems: list[str] = field(default_factory=list)
+    generation: str = ""
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The rows of the runs that are not settled."""
+        return {name: rows_to_table(name, self.active) for name in TABLES}
+
+    @property
+    def identity(self) -> tuple[Any, ...] | None:
+        """Equal for two snapshots that answer every question alike; None when that cannot be known."""
+        return None if self.active else (self.generation, len(self.settled), self.changes.number)
+
+
+def rows_to_table(name: str, entries: Iterable[Entry]) -> pa.Table:
+    import pyarrow as pa
+
+    rows = [row for entry in entries for row in entry.tables[name]]
+    if name == "summaries":
+        rows = [{"run_id": row["run_id"]} | dict(zip(SUMMARY_COLUMNS, row["values"], strict=False)) for row in rows]
+    if name == "checkpoints":
+        rows = [row | {"time": round(row["time"] * 1e6)} for row in rows]
+    return pa.Table.from_pylist(rows, schema=schemas()[name])
+
+
+class Catalog:
+    """Keeps what it has read; `refresh` brings it up to date."""
+
+    def __init__(self, layout: Layout, aliases: Mapping[str, tuple[str, ...]]) -> None:
+        self.layout = layout
+        self.aliases = aliases
+        # Other aliases or another version read the same folders differently: they get a cache of their own.
+        key = json.dumps([CACHE_FORMAT, SUMMARY_COLUMNS, {name: list(names) for name, names in aliases.items()}])
+        self.folder = cache_folder(layout) / f"catalog-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+        self._generation = ""
+        self._settled: dict[str, int] = {}
+        self._changes = journal.Changes()
+
+    def refresh(self) -> Snapshot:
+        problems: list[str] = []
+        listing = self._list_runs()
+        self._load_generation()
+        fresh = {run_id for run_id, mtime in self._settled.items() if listing.get(run_id, ("", -1))[1] == mtime}
+        now = time.time()
+        settled, active = [], []
+        for run_id, (path, mtime) in listing.items():
+            if run_id in fresh:
+                continue
+            entry = self._read(Path(path), mtime, now, problems)
+            if entry:
+                (settled if entry.settled else active).append(entry)
+        if settled or len(fresh) < len(self._settled):
+            self._write_generation(fresh, settled)
+        return Snapshot(
+            files=self._files(),
+            settled=dict(self._settled),
+            active=active,
+            folders={run_id: path for run_id, (path, _) in listing.items()},
+            changes=self._replay(problems),
+            problems=problems,
+            generation=self._generation,
+        )
+
+    def _list_runs(self) -> dict[str, tuple[str, int]]:
+        listing = {}
+        for entry in self.layout.run_folders():
+            try:
+                listing[entry.name] = (entry.path, entry.stat().st_mtime_ns)
+            except FileNotFoundError:
+                continue  # purged or archived while we look
+        return listing
+
+    def _read(self, folder: Path, mtime: int, now: float, problems: list[str]) -> Entry | None:
+        try:
+            return read_entry(folder, mtime, self.aliases, now)
+        except FileNotFoundError:
+            return None  # is being made, or has just gone
+        except (OSError, CorruptFile) as error:
+            problems.append(f"{folder}: {error}")
+            return None
+
+    def _files(self) -> dict[str, Path]:
+        if not self._generation:
+            return {}
+        return {name: self.folder / self._generation / f"{name}.parquet" for name in TABLES}
+
+    def _load_generation(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            current = (self.folder / "current").read_text()
+            if current == self._generation:
+                return
+            index = pq.read_table(self.folder / current / "runs.parquet", columns=["run_id", "mtime_ns"])
+        except (OSError, pa.ArrowInvalid, UnicodeDecodeError):
+            self._generation, self._settled = "", {}
+            return
+        ids, mtimes = index.column("run_id").to_pylist(), index.column("mtime_ns").to_pylist()
+        self._generation, self._settled = current, dict(zip(ids, mtimes, strict=True))
+
+    def _write_generation(self, fresh: set[str], settled: list[Entry]) -> None:
+        """The tables anew, in a folder of their own; `current` then names it. Readers of the old one go on."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        name = f"{time.time_ns()}-{secrets.token_hex(4)}"
+        old = self._files()
+        (self.folder / name).mkdir(parents=True)
+        for table in TABLES:
+            parts = [rows_to_table(table, settled)]
+            if old and fresh:
+                kept = pq.read_table(old[table], schema=schemas()[table], partitioning=None)
+                if len(fresh) < len(self._settled):
+                    kept = kept.filter(pc.is_in(kept.column("run_id"), pa.array(list(fresh))))
+                parts.insert(0, kept)
+            pq.write_table(pa.concat_tables(parts), self.folder / name / f"{table}.parquet", compression="zstd")
+        write_atomically(self.folder / "current", name.encode())
+        self._generation = ""
+        self._load_generation()
+        self._remove_old_generations()
+
+    def _remove_old_generations(self) -> None:
+        for entry in os.scandir(self.folder):
+            old = time.time() - entry.stat().st_mtime > KEEP_GENERATIONS_SECONDS
+            if entry.is_dir() and old and entry.name != self._generation:
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+    def _replay(self, problems: list[str]) -> journal.Changes:
+        """The journal's state, going on from the one that an earlier reader left in the cache."""
+        file = self.folder / "journal.json"
+        if not self._changes.number:
+            with contextlib.suppress(FileNotFoundError, CorruptFile, TypeError):
+                self._changes = journal.Changes(**read_json(file))
+        before = self._changes.number
+        self._changes = journal.replay(self.layout.journal, problems, since=self._changes)
+        if self._changes.number - before >= JOURNAL_CACHED_EVERY:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(file, dataclasses.asdict(self._changes))
+        return self._changes
+
+
+def cache_folder(layout: Layout) -> Path:
+    """cache/ in the book; of a book that we may only read, a folder of the user's own."""
+    if os.access(layout.cache if layout.cache.exists() else layout.root, os.W_OK):
+        return layout.cache
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "rollbook" / hashlib.sha256(str(layout.root).encode()).hexdigest()[:16]

@@ -1,0 +1,151 @@
+"""What the catalogue keeps of one run: a row for each view that the run appears in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rollbook.book.checkpoints import list_checkpoints
+from rollbook.book.media import list_media
+from rollbook.book.processes import is_alive
+from rollbook.book.run_folder import StoredRun, read_run, run_series
+from rollbook.book.summaries import last_step, summarise
+from rollbook.records import TERMINAL_STATES
+
+# A mtime is only as fine as the kernel's tick or the file server's: what changed this recently is read again.
+RACY_SECONDS = 2.0
+# Silent for so long, a run on another host is taken for lost for good; should it end after all, its folder is touched.
+FORGOTTEN_SECONDS = 7 * 86_400.0
+
+
+@dataclass
+class Entry:
+    """One run's rows, by table name. `settled`: nothing about them changes until the folder's mtime does."""
+
+    run: StoredRun
+    settled: bool
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+
+def read_entry(folder: Path, mtime_ns: int, aliases: Mapping[str, tuple[str, ...]], now: float) -> Entry:
+    """FileNotFoundError when the folder is not a run (yet, or any more)."""
+    run = read_run(folder, mtime_ns / 1e9)
+    state = run.state(now)
+    settled = now - mtime_ns / 1e9 > RACY_SECONDS and (run.ended or (state == "lost" and _gone_for_good(run, now)))
+    entry = Entry(run, settled)
+    problems = list(run.problems)
+    summaries: list[list[Any]] = []
+    end = run.last_status.last_step if run.last_status else None
+    if settled:
+        summaries, end = _figures(run, end, problems)
+    config = run.config
+    entry.tables["runs"] = [_run_row(run, config, state, end, mtime_ns, aliases)]
+    entry.tables["params"] = [{"run_id": run.info.run_id, "key": k, "value": v} for k, v in flatten(config)]
+    entry.tables["summaries"] = [{"run_id": run.info.run_id, "values": row} for row in summaries]
+    entry.tables["checkpoints"] = [
+        {"run_id": run.info.run_id, "step": c.step, "time": c.time, "bytes": c.bytes, "path": c.path}
+        for c in list_checkpoints(folder)
+    ]
+    entry.tables["media"] = [
+        {"run_id": run.info.run_id, "name": m.name, "step": m.step, "kind": m.kind, "bytes": m.bytes, "path": m.path}
+        for m in list_media(folder)
+    ]
+    entry.tables["problems"] = [{"run_id": run.info.run_id, "problem": text} for text in problems]
+    return entry
+
+
+def _gone_for_good(run: StoredRun, now: float) -> bool:
+    status = run.last_status
+    process = status.process if status else run.launch.process if run.launch else None
+    heartbeat = status.heartbeat if status else run.launch.heartbeat if run.launch else run.info.started_at
+    return (process is not None and is_alive(process) is False) or now - heartbeat > FORGOTTEN_SECONDS
+
+
+def _figures(run: StoredRun, end: int | None, problems: list[str]) -> tuple[list[list[Any]], int | None]:
+    """Summaries and last step: as the attempt left them where it was the only one, else from its metrics."""
+    only = run.attempts[0].status if len(run.attempts) == 1 else None
+    if only and only.state in TERMINAL_STATES and only.summaries is not None:
+        problems += only.problems
+        return only.summaries, end
+    series = run_series(run, problems)
+    return summarise(series), last_step(series)
+
+
+def _run_row(
+    run: StoredRun,
+    config: dict[str, Any],
+    state: str,
+    end: int | None,
+    mtime_ns: int,
+    aliases: Mapping[str, tuple[str, ...]],
+) -> dict[str, Any]:
+    info, status, provenance, launch = run.info, run.last_status, run.provenance, run.launch
+    git = provenance.git
+    finished_at = status.ended_at if status and status.ended_at else launch.ended_at if launch else None
+    heartbeat = status.heartbeat if status else launch.heartbeat if launch else info.started_at
+    return {
+        "run_id": info.run_id,
+        "name": _text(info.name),
+        "task": _text(info.task),
+        "algo": _meaning(config, aliases["algo"]),
+        "env": _meaning(config, aliases["env"]),
+        "seed": _whole(_meaning(config, aliases["seed"])),
+        "status": state,
+        "benchmark": info.benchmark,
+        "started_at": round(info.started_at * 1e6),
+        "finished_at": None if finished_at is None else round(finished_at * 1e6),
+        "duration_s": max((finished_at or heartbeat) - info.started_at, 0.0),
+        "last_step": end,
+        "host": info.host,
+        "user": info.user,
+        "command": _text(shlex.join(info.command)),
+        "git_commit": git.commit if git else None,
+        "git_describe": git.describe if git else None,
+        "git_dirty": git.dirty if git else None,
+        "pr": provenance.pr,
+        "parent": info.parent,
+        "notes": _text(info.notes),
+        "tags": [_text(tag) for tag in info.tags],
+        "config": json.dumps(config),
+        "config_key": config_key(config, aliases["seed"]),
+        "mtime_ns": mtime_ns,
+        "folder": str(run.folder),
+    }
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _meaning(config: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    value = next((config[name] for name in names if config.get(name) is not None), None)
+    return None if value is None else _text(str(value))
+
+
+def _whole(text: str | None) -> int | None:
+    try:
+        return int(text) if text is not None and -(2**63) <= int(text) < 2**63 else None
+    except ValueError:
+        return None
+
+
+def config_key(config: Mapping[str, Any], seed_names: tuple[str, ...]) -> str:
+    """The same for two runs that differ in nothing but the seed."""
+    rest = {key: value for key, value in config.items() if key not in seed_names}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    """Dotted keys of nested dicts; lists as JSON."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{prefix}{key}.")
+        elif value is None or isinstance(value, str):
+            yield _text(prefix + key), None if value is None else _text(value)
+        else:
+            yield _text(prefix + key), json.dumps(value)

@@ -1,0 +1,143 @@
+"""What was changed after the fact: one small numbered file for each change, never rewritten.
+
+An entry is `{"kind", "time", "user", "host", "runs": [run ids], ...}`. Replaying them in order gives today's state.
+"""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rollbook.book.layout import read_json
+from rollbook.errors import BookUnwritable, CorruptFile
+
+_DIGITS = 10
+
+
+def user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return str(os.getuid())
+
+
+def append(journal: Path, kind: str, runs: Iterable[str], **details: Any) -> int:
+    """Write one entry and return its number. The file appears whole or not at all, whatever kills us."""
+    entry = {
+        "kind": kind,
+        "time": time.time(),
+        "user": user_name(),
+        "host": socket.gethostname(),
+        "runs": list(runs),
+        **details,
+    }
+    aside = journal / f".{os.getpid()}.{secrets.token_hex(4)}"
+    try:
+        journal.mkdir(parents=True, exist_ok=True)
+        with open(aside, "wb") as file:
+            file.write(json.dumps(entry, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+            file.flush()
+            os.fsync(file.fileno())
+        number = newest(journal) + 1
+        while not _take_number(aside, journal / f"{number:0{_DIGITS}d}.json"):
+            number += 1
+    except OSError as error:
+        raise BookUnwritable(f"cannot write to the journal at {journal}: {error.strerror or error}") from error
+    finally:
+        aside.unlink(missing_ok=True)
+    return number
+
+
+def _take_number(aside: Path, path: Path) -> bool:
+    """Linking decides between two writers, on network file systems too; where links are unknown, exclusive creation."""
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        try:
+            with open(path, "xb") as file:
+                file.write(aside.read_bytes())
+        except FileExistsError:
+            return False
+    return True
+
+
+def newest(journal: Path) -> int:
+    return max(_numbers(journal), default=0)
+
+
+def _numbers(journal: Path) -> list[int]:
+    try:
+        names = os.listdir(journal)
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal())
+
+
+def read_after(journal: Path, number: int, problems: list[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Entries with a larger number, in order. A damaged one is named and passed over."""
+    for found in _numbers(journal):
+        if found <= number:
+            continue
+        path = journal / f"{found:0{_DIGITS}d}.json"
+        try:
+            entry = read_json(path)
+            if not isinstance(entry, dict) or not isinstance(entry.get("runs"), list) or "kind" not in entry:
+                raise CorruptFile(f"{path} is not a journal entry")
+        except CorruptFile as error:
+            if problems is not None:
+                problems.append(error.message)
+            continue
+        yield found, entry
+
+
+@dataclass
+class Changes:
+    """The state that replaying the journal gives, by run."""
+
+    number: int = 0
+    tags: dict[str, dict[str, bool]] = field(default_factory=dict)  # run -> tag -> added (True) or removed
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    hidden: dict[str, str] = field(default_factory=dict)  # run -> "deleted" or "archived"
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+
+    def apply(self, number: int, entry: dict[str, Any]) -> None:
+        self.number = number
+        kind, runs = entry["kind"], entry["runs"]
+        if kind in ("tag", "untag"):
+            for run in runs:
+                self.tags.setdefault(run, {}).update(dict.fromkeys(entry.get("tags", ()), kind == "tag"))
+        elif kind == "note":
+            for run in runs:
+                self.notes.setdefault(run, []).append(str(entry.get("text", "")))
+        elif kind in ("delete", "archive"):
+            self.hidden.update(dict.fromkeys(runs, "deleted" if kind == "delete" else "archived"))
+        elif kind in ("restore", "purge"):
+            for run in runs:
+                self.hidden.pop(run, None)
+        elif kind == "verdict":
+            self.verdicts.append({"number": number, **entry})
+
+    def current_tags(self, run_id: str, at_start: Iterable[str]) -> list[str]:
+        tags = dict.fromkeys(at_start, True) | self.tags.get(run_id, {})
+        return sorted(tag for tag, there in tags.items() if there)
+
+
+def replay(journal: Path, problems: list[str] | None = None, *, since: Changes | None = None) -> Changes:
+    """Today's state; with `since`, that state brought forward."""
+    changes = since or Changes()
+    for number, entry in read_after(journal, changes.number, problems):
+        changes.apply(number, entry)
+    return changes

@@ -1,0 +1,179 @@
+"""The store of contents: `objects/<2>/<sha256>`. Equal contents are one file, however many runs refer to it.
+
+Nobody holds a lock. A run that stores what is already there freshens its mtime, and a sweep beside it keeps what is
+fresh. The sweep renames an object aside before it decides, so a run's touch either came before the rename, and the
+sweep sees it, or finds no file, and the run writes the object anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollbook.book.layout import Layout, write_atomically
+from rollbook.errors import CodeNotFound, CorruptFile
+
+# A run refers to its objects within this time of storing them, and clocks of machines on one book differ by less.
+GRACE_SECONDS = 3600.0
+
+_OBJECT_ID = re.compile(r"[0-9a-f]{64}")
+_PURGING = ".purging"
+
+
+@dataclass(frozen=True)
+class Swept:
+    count: int
+    bytes: int
+
+
+def is_object_id(text: object) -> bool:
+    return isinstance(text, str) and _OBJECT_ID.fullmatch(text) is not None
+
+
+def put(layout: Layout, data: bytes) -> str:
+    """Store the content and return its id; OSError when the book cannot be written."""
+    object_id = hashlib.sha256(data).hexdigest()
+    path = layout.object_path(object_id)
+    if not _freshen(path, len(data)):
+        _write(path, data)
+    return object_id
+
+
+def get(layout: Layout, object_id: str) -> bytes:
+    path = _path(layout, object_id)
+    # A sweep may have renamed the object aside for a moment, or have been killed before it could restore it.
+    for place in (path, path.with_name(path.name + _PURGING), path):
+        try:
+            data = place.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise CorruptFile(f"cannot read the object {place}: {error.strerror or error}") from error
+        if hashlib.sha256(data).hexdigest() != object_id:
+            raise CorruptFile(
+                f"the object {place} is damaged: its {len(data)} bytes are not what its name says",
+                "copy the file of this name from a backup of the book",
+            )
+        return data
+    raise CodeNotFound(f"the book at {layout.root} has no object {object_id}")
+
+
+def contains(layout: Layout, object_id: str) -> bool:
+    return _path(layout, object_id).exists()
+
+
+def sweep(layout: Layout, referenced: set[str], scan_started: float, grace_seconds: float = GRACE_SECONDS) -> Swept:
+    """Remove what nothing refers to. `referenced` is what a scan of the runs found that began at `scan_started`.
+
+    An object younger than the grace stays: the run that stored it may not have been there to be scanned.
+    """
+    oldest_kept = scan_started - grace_seconds
+    sizes = [
+        size
+        for folder in _fan_out(layout)
+        for size in (*_settle_leftovers(folder, referenced, oldest_kept), *_purge(folder, referenced, oldest_kept))
+        if size is not None
+    ]
+    return Swept(count=len(sizes), bytes=sum(sizes))
+
+
+def _path(layout: Layout, object_id: str) -> Path:
+    if not is_object_id(object_id):
+        raise CorruptFile(f"{object_id!r} is no object id: those are 64 digits of a sha256 in lower-case hex")
+    return layout.object_path(object_id)
+
+
+def _freshen(path: Path, size: int) -> bool:
+    """Touch the object if it is there and whole."""
+    try:
+        os.utime(path)
+        return path.stat().st_size == size
+    except (FileNotFoundError, PermissionError):  # the latter: another user's file, which only a rename can replace
+        return False
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_atomically(path, data)
+    except FileNotFoundError:
+        # Not its parents: a book that was deleted or unmounted must not come back as a stump.
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, data)
+
+
+def _fan_out(layout: Layout) -> Iterator[str]:
+    try:
+        names = os.listdir(layout.objects)
+    except FileNotFoundError:
+        return
+    yield from (str(layout.objects / name) for name in sorted(names) if re.fullmatch(r"[0-9a-f]{2}", name))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+
+
+def _settle_leftovers(folder: str, referenced: set[str], oldest_kept: float) -> Iterator[int | None]:
+    """What a killed purge renamed aside, and what killed writers did not finish."""
+    for entry in _entries(folder):
+        path = Path(entry.path)
+        if entry.name.startswith("."):
+            if _modified(path) < oldest_kept:
+                yield _unlink(path)
+        elif entry.name.endswith(_PURGING):
+            object_id = entry.name.removesuffix(_PURGING)
+            # Another purge may be at work on it right now: by the same rule on the same mtime it decides the same.
+            kept = object_id in referenced or _modified(path) >= oldest_kept
+            if kept and not path.with_name(object_id).exists():
+                _restore(path)
+            else:
+                yield _unlink(path)
+
+
+def _purge(folder: str, referenced: set[str], oldest_kept: float) -> Iterator[int | None]:
+    for entry in _entries(folder):
+        path = Path(entry.path)
+        if not is_object_id(entry.name) or entry.name in referenced or _modified(path) >= oldest_kept:
+            continue
+        aside = path.with_name(entry.name + _PURGING)
+        try:
+            path.rename(aside)
+        except FileNotFoundError:  # another purge was first
+            continue
+        if _modified(aside) < oldest_kept:
+            yield _unlink(aside)
+        elif path.exists():
+            _unlink(aside)
+        else:
+            _restore(aside)
+
+
+def _modified(path: Path) -> float:
+    """The mtime; of a file that has gone meanwhile, one that nobody acts on."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
+
+
+def _restore(aside: Path) -> None:
+    try:
+        os.utime(aside)  # if it replaces an object written this moment, it must not look older
+        aside.replace(aside.with_name(aside.name.removesuffix(_PURGING)))
+    except FileNotFoundError:  # another purge restored it
+        return
+
+
+def _unlink(path: Path) -> int | None:
+    """The bytes set free, or None when another purge was first."""
+    try:
+        size = path.stat().st_size
+        path.unlink()
+    except FileNotFoundError:
+        return None
+    return size

@@ -1,0 +1,237 @@
+"""Metrics of many settled runs packed into few files, since ten thousand small files take a second to open.
+
+A pack is `<id>.parquet` (run_id, name, step, time, value, level; sorted by name, run, step) beside `<id>.runs.parquet`
+(run_id, mtime_ns), which says what it holds. Two readers may pack the same run at once: the first pack by name counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rollbook.book.run_folder import read_run, run_series
+from rollbook.book.sealed import to_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PACK_BYTES = 96 * 2**20  # of sealed metrics in one pack
+MERGE_ABOVE = 24  # small packs
+KEEP_MERGED_SECONDS = 600.0
+MEMORY_LIMIT = "1200MB"
+COLUMNS = "run_id, name, step, time, value, level"
+
+
+@dataclass(frozen=True)
+class Pack:
+    path: Path
+    runs: dict[str, int]  # run id -> mtime_ns
+
+    @property
+    def index(self) -> Path:
+        return self.path.with_suffix(".runs.parquet")
+
+
+@dataclass(frozen=True)
+class PackedMetrics:
+    """Which file answers for which runs: (file, run ids in it that must be left out)."""
+
+    files: list[tuple[Path, list[str]]]
+
+
+class Packs:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[Path, Pack] = {}
+
+    def refresh(self, settled: Mapping[str, int], folders: Mapping[str, str], problems: list[str]) -> PackedMetrics:
+        """Pack what is settled and not packed yet."""
+        held = self._assign(settled)
+        packed = {run_id for runs in held.values() for run_id in runs}
+        missing = [run_id for run_id in settled if run_id not in packed]
+        if missing:
+            self._pack(missing, settled, folders, problems)
+            self._merge_small()
+            held = self._assign(settled)
+        files = []
+        for path, runs in held.items():
+            if runs:
+                files.append((path, [run_id for run_id in self._known[path].runs if run_id not in runs]))
+        return PackedMetrics(files)
+
+    def _assign(self, settled: Mapping[str, int]) -> dict[Path, set[str]]:
+        """The runs that each pack answers for: those whose mtime still holds, each by one pack only."""
+        taken: set[str] = set()
+        held: dict[Path, set[str]] = {}
+        for pack in self._read_all():
+            mine = {run_id for run_id, mtime in pack.runs.items() if settled.get(run_id) == mtime} - taken
+            held[pack.path] = mine
+            taken |= mine
+        return held
+
+    def _read_all(self) -> list[Pack]:
+        found = {path.with_name(path.name.replace(".runs.parquet", ".parquet")) for path in self.folder.glob("*.runs.parquet")}
+        for path in list(self._known):
+            if path not in found:
+                del self._known[path]
+        for path in found - self._known.keys():
+            pack = _read_pack(path)
+            if pack:
+                self._known[path] = pack
+        return [self._known[path] for path in sorted(self._known)]
+
+    def _pack(
+        self, run_ids: list[str], settled: Mapping[str, int], folders: Mapping[str, str], problems: list[str]
+    ) -> None:
+        batch: list[str] = []
+        size = 0
+        for run_id in run_ids:
+            batch.append(run_id)
+            size += _sealed_bytes(Path(folders[run_id]))
+            if size > PACK_BYTES:
+                self._write(batch, settled, folders, problems)
+                batch, size = [], 0
+        if batch:
+            self._write(batch, settled, folders, problems)
+
+    def _write(
+        self, run_ids: list[str], settled: Mapping[str, int], folders: Mapping[str, str], problems: list[str]
+    ) -> None:
+        """One pack. Runs of one sealed attempt are copied by DuckDB; the others are joined first."""
+        import duckdb
+
+        plain: list[tuple[str, str]] = []
+        joined: list[pa.Table] = []
+        for run_id in run_ids:
+            folder = Path(folders[run_id])
+            sealed = folder / "attempts" / "0" / "metrics.parquet"
+            if sealed.exists() and not (folder / "attempts" / "1").exists():
+                plain.append((run_id, str(sealed)))
+            else:
+                joined += _joined(run_id, folder, problems)
+        runs = {run_id: settled[run_id] for run_id in run_ids}
+        try:
+            self._copy_runs(plain, joined, runs)
+        except duckdb.Error:  # a damaged file among them: find out which, and pack the others
+            joined += [table for run_id, _ in plain for table in _joined(run_id, Path(folders[run_id]), problems)]
+            self._copy_runs([], joined, runs)
+
+    def _copy_runs(self, plain: list[tuple[str, str]], joined: list[pa.Table], runs: dict[str, int]) -> None:
+        import duckdb
+        import pyarrow as pa
+
+        with duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT}) as connection:
+            connection.register("plain", pa.table({"run_id": [r for r, _ in plain], "path": [p for _, p in plain]}))
+            connection.register("joined", pa.concat_tables([_empty_metrics(), *joined]))
+            parts = [f"select {COLUMNS} from joined"]
+            if plain:
+                connection.execute("set variable paths = (select list(path) from plain)")
+                parts.append(
+                    "select plain.run_id, name, step, time, value, level "
+                    "from read_parquet(getvariable('paths'), filename=true) m join plain on m.filename = plain.path"
+                )
+            self._copy(connection, " union all ".join(parts), runs)
+
+    def _copy(self, connection: object, query: str, runs: dict[str, int]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = f"{time.time_ns()}-{secrets.token_hex(4)}"
+        path, index = self.folder / f"{name}.parquet", self.folder / f"{name}.runs.parquet"
+        connection.execute(  # type: ignore[attr-defined]
+            f"copy (select * from ({query}) order by name, run_id, step, time) to '{_quoted(path)}' "
+            "(format parquet, compression zstd, row_group_size 122880)"
+        )
+        table = pa.table({"run_id": list(runs), "mtime_ns": pa.array(list(runs.values()), pa.int64())})
+        aside = index.with_suffix(".writing")
+        pq.write_table(table, aside)
+        aside.replace(index)
+
+    def _merge_small(self) -> None:
+        """Many small packs, as a book that is asked after each run gets them, become one."""
+        import duckdb
+
+        small = [pack for pack in self._read_all() if pack.path.stat().st_size < PACK_BYTES / 8]
+        if len(small) <= MERGE_ABOVE:
+            return
+        merged: dict[str, int] = {}
+        parts = []
+        with duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT}) as connection:
+            for number, pack in enumerate(reversed(small)):  # newest first: what an older one says of the same run is past
+                mine = {run_id: mtime for run_id, mtime in pack.runs.items() if run_id not in merged}
+                merged |= mine
+                connection.execute(f"set variable runs{number} = ?", [list(mine)])
+                parts.append(
+                    f"select {COLUMNS} from read_parquet('{_quoted(pack.path)}') "
+                    f"where run_id in (select unnest(getvariable('runs{number}')))"
+                )
+            self._copy(connection, " union all ".join(parts), merged)
+        for pack in small:
+            pack.index.unlink(missing_ok=True)
+        self._remove_merged()
+
+    def _remove_merged(self) -> None:
+        """Packs without an index; not at once, since a reader may be at work on one."""
+        for path in self.folder.glob("*.parquet"):
+            if path.name.endswith(".runs.parquet") or path.with_suffix(".runs.parquet").exists():
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > KEEP_MERGED_SECONDS:
+                    path.unlink()
+
+
+def metrics_table(run_id: str, folder: Path, problems: list[str]) -> pa.Table:
+    """All points of a run that count, as the `metrics` view has them."""
+    import pyarrow as pa
+
+    table = to_table(run_series(read_run(folder), problems))
+    names = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), pa.array([run_id]))
+    return pa.Table.from_arrays([names, *table.columns], names=["run_id", *table.column_names]).cast(
+        _empty_metrics().schema
+    )
+
+
+def _empty_metrics() -> pa.Table:
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema(
+        {"run_id": text, "name": text, "step": pa.int64(), "time": pa.timestamp("us"), "value": pa.float64(), "level": text}
+    ).empty_table()
+
+
+def _joined(run_id: str, folder: Path, problems: list[str]) -> list[pa.Table]:
+    try:
+        return [metrics_table(run_id, folder, problems)]
+    except FileNotFoundError:
+        return []  # purged meanwhile
+
+
+def _sealed_bytes(folder: Path) -> int:
+    try:
+        return (folder / "attempts" / "0" / "metrics.parquet").stat().st_size
+    except FileNotFoundError:
+        return PACK_BYTES // 50
+
+
+def _read_pack(path: Path) -> Pack | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        index = pq.read_table(path.with_suffix(".runs.parquet"), partitioning=None)
+        if not path.exists():
+            return None
+    except (OSError, pa.ArrowInvalid):
+        return None
+    return Pack(path, dict(zip(index.column("run_id").to_pylist(), index.column("mtime_ns").to_pylist(), strict=True)))
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")

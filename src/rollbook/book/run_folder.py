@@ -1,0 +1,213 @@
+"""Reading one run folder: who the run is, how it is doing, and its metrics with the attempts joined."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rollbook.book.layout import attempt_folders, decode_name, read_json
+from rollbook.book.metric_log import Series, join, read_log
+from rollbook.book.processes import is_alive
+from rollbook.book.sealed import read_sealed
+from rollbook.errors import CorruptFile
+from rollbook.records import (
+    LOST_AFTER_SECONDS,
+    TERMINAL_STATES,
+    AttemptInfo,
+    GoesOnFrom,
+    Process,
+    Provenance,
+    RunInfo,
+    State,
+    Status,
+    from_json,
+)
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    number: int
+    folder: str
+    info: AttemptInfo | None  # None: killed before its provenance was known, or damaged
+    status: Status | None
+
+    @property
+    def goes_on_from(self) -> GoesOnFrom | None:
+        known = self.status or self.info
+        return known.goes_on_from if known else None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """launch.json: what the launching process knows. `exit_code` is None while the program runs."""
+
+    info: RunInfo
+    provenance: Provenance
+    process: Process
+    started_at: float
+    heartbeat: float
+    exit_code: int | None = None
+    ended_at: float | None = None
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> Launch:
+        provenance = AttemptInfo.read(
+            {"number": 0, "started_at": 0.0, "process": data["process"], "provenance": data["provenance"]}
+        ).provenance
+        fixed = {
+            "info": from_json(RunInfo, data["info"]),
+            "provenance": provenance,
+            "process": from_json(Process, data["process"]),
+        }
+        return from_json(cls, data | fixed)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    folder: Path
+    info: RunInfo
+    attempts: list[Attempt]
+    launch: Launch | None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def last_status(self) -> Status | None:
+        return self.attempts[-1].status if self.attempts else None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """As the run started, with what later attempts changed."""
+        merged = dict(self.info.config)
+        for attempt in self.attempts:
+            if attempt.status:
+                merged |= attempt.status.config_changes
+        return merged
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of the newest attempt that told."""
+        known = [attempt.info.provenance for attempt in self.attempts if attempt.info]
+        if known:
+            return known[-1]
+        return self.launch.provenance if self.launch else Provenance()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last attempt said so itself, or its launcher did: nothing more will come of it."""
+        status = self.last_status
+        if status and status.state in TERMINAL_STATES:
+            return True
+        return bool(self.launch and self.launch.exit_code is not None and len(self.attempts) <= 1)
+
+    def state(self, now: float) -> State:
+        status, launch = self.last_status, self.launch
+        if status and status.state in TERMINAL_STATES:
+            return status.state
+        if self.ended and launch and launch.exit_code is not None:
+            if launch.exit_code == 0:
+                return "finished"
+            return "interrupted" if launch.exit_code in (-2, -15, 130, 143) else "failed"
+        if status:
+            return "running" if _beats(status.process, status.heartbeat, now) else "lost"
+        if launch:
+            return "running" if _beats(launch.process, launch.heartbeat, now) else "lost"
+        return "running" if _beats(None, self.info.started_at, now) else "lost"
+
+    def chain(self) -> list[tuple[Attempt, float | None]]:
+        """The attempts that count, oldest first, each with the time after which its rows no longer do."""
+        by_number = {attempt.number: attempt for attempt in self.attempts}
+        chain: list[tuple[Attempt, float | None]] = []
+        attempt, cut = (self.attempts[-1] if self.attempts else None), None
+        while attempt is not None:
+            chain.append((attempt, cut))
+            source = attempt.goes_on_from
+            if source is None or source.attempt >= attempt.number:
+                break
+            attempt, cut = by_number.get(source.attempt), source.time
+        return chain[::-1]
+
+
+def _beats(process: Process | None, heartbeat: float, now: float) -> bool:
+    """The process table is asked where it can answer; the clock decides for other hosts."""
+    alive = is_alive(process) if process else None
+    if alive is not None:
+        return alive
+    return now - heartbeat < LOST_AFTER_SECONDS
+
+
+def read_run(folder: Path, fallback_started_at: float | None = None) -> StoredRun:
+    """What the folder says of itself. FileNotFoundError: it holds neither run.json nor launch.json (yet)."""
+    problems: list[str] = []
+    launch = _optional(folder / "launch.json", Launch.read, problems)
+    info = _optional(folder / "run.json", lambda data: from_json(RunInfo, data), problems)
+    if info is None and launch:
+        info = launch.info
+    if info is None and problems:
+        started = fallback_started_at if fallback_started_at is not None else folder.stat().st_mtime
+        info = RunInfo(
+            run_id=folder.name, task=decode_name(folder.parent.name), name=folder.name, started_at=started
+        )
+    if info is None:
+        raise FileNotFoundError(folder / "run.json")
+    attempts = [_read_attempt(number, path, problems) for number, path in attempt_folders(folder)]
+    return StoredRun(folder, info, attempts, launch, problems)
+
+
+def _read_attempt(number: int, path: str, problems: list[str]) -> Attempt:
+    info = _optional(Path(path) / "attempt.json", AttemptInfo.read, problems)
+    status = _optional(Path(path) / "status.json", Status.read, problems)
+    return Attempt(number, path, info, status)
+
+
+def _optional(path: Path, parse: Callable[[dict[str, Any]], Parsed], problems: list[str]) -> Parsed | None:
+    """The parsed file, or None: it is not there, or it is damaged and named in `problems`."""
+    try:
+        return parse(read_json(path))
+    except FileNotFoundError:
+        return None
+    except CorruptFile as error:
+        problems.append(error.message)
+    except (KeyError, TypeError, AttributeError) as error:
+        problems.append(f"{path} lacks what it should hold: {error!r}")
+    return None
+
+
+def attempt_series(folder: str, problems: list[str]) -> dict[str, Series]:
+    """Metrics of one attempt, sealed or not. A log that is sealed just now is looked for once more."""
+    sealed, log = os.path.join(folder, "metrics.parquet"), os.path.join(folder, "metrics.log")  # noqa: PTH118
+    for _ in range(2):
+        try:
+            return read_sealed(sealed)
+        except FileNotFoundError:
+            pass
+        except CorruptFile as error:
+            problems.append(error.message)
+            if not os.path.exists(log):  # noqa: PTH110
+                return {}
+        try:
+            contents = read_log(log)
+        except FileNotFoundError:
+            continue
+        problems += contents.damage_report(log)
+        return contents.series
+    return {}
+
+
+def run_series(run: StoredRun, problems: list[str]) -> dict[str, Series]:
+    """Metrics of a run: its attempts joined, each cut at the row from which the next goes on."""
+    chain = run.chain()
+    if len(chain) == 1 and chain[0][1] is None:
+        return attempt_series(chain[0][0].folder, problems)
+    parts: dict[str, list[Series]] = {}
+    for attempt, cut in chain:
+        for name, series in attempt_series(attempt.folder, problems).items():
+            kept = series if cut is None else series.until(cut)
+            if len(kept.steps):
+                parts.setdefault(name, []).append(kept)
+    return {name: join(parts[name]) for name in sorted(parts)}
+

@@ -1,0 +1,130 @@
+"""How a program ends, noticed on behalf of the runs that it has open.
+
+An uncaught exception, SIGINT, SIGTERM, `sys.exit(1)` and a plain end each leave their mark on every live run. Forked
+children inherit the handles but not the duty: they neither write nor finish them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, Protocol
+
+from rollbook.records import State
+
+Ending = tuple[State, str | None]
+
+
+class Endable(Protocol):
+    def finish(self, state: State = ..., reason: str | None = ...) -> None: ...
+    def disown(self) -> None: ...
+
+
+_live: list[Endable] = []
+_ending: Ending | None = None
+_restore: list[Callable[[], object]] = []
+
+
+def register(run: Endable) -> None:
+    if not _live:
+        _install()
+    _live.append(run)
+
+
+def unregister(run: Endable) -> None:
+    if run in _live:
+        _live.remove(run)
+        if not _live:
+            _uninstall()
+
+
+def of_exception(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> Ending:
+    """What an exception that leaves a `with` block or the program says about the run."""
+    if issubclass(kind, SystemExit):
+        if _ending:
+            return _ending
+        code = getattr(error, "code", None)
+        return ("finished", None) if code in (None, 0) else ("failed", f"sys.exit({code!r})")
+    reason = "".join(traceback.format_exception(kind, error, trace))
+    return ("interrupted" if issubclass(kind, KeyboardInterrupt) else "failed"), reason
+
+
+def _install() -> None:
+    global _ending
+    _ending = None
+    previous_hook, previous_exit = sys.excepthook, sys.exit
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        _note(of_exception(kind, error, trace))
+        previous_hook(kind, error, trace)
+
+    def exit_and_note(code: Any = None, /) -> NoReturn:
+        if code not in (None, 0) and threading.current_thread() is threading.main_thread():
+            _note(("failed", f"sys.exit({code!r})"))
+        previous_exit(code)
+
+    def restore() -> None:
+        if sys.excepthook is excepthook:
+            sys.excepthook = previous_hook
+        if sys.exit is exit_and_note:
+            sys.exit = previous_exit
+
+    sys.excepthook = excepthook
+    sys.exit = exit_and_note  # at exit the code is no longer known, and exit code 1 is not a finished run
+    atexit.register(_finish_all)
+    _restore.extend([restore, lambda: atexit.unregister(_finish_all)])
+    _install_sigterm()
+
+
+def _install_sigterm() -> None:
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return  # only the main thread may; and a program's own handler knows better
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        stack = "".join(traceback.format_stack(frame))
+        _note(("interrupted", f"{signal.Signals(number).name} received at\n{stack}"))
+        # Unwinds like Ctrl-C does, so that the program's own clean-up runs; 143 is what a shell calls this ending.
+        raise SystemExit(128 + number)
+
+    def restore() -> None:
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is terminate
+        ):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, terminate)
+    _restore.append(restore)
+
+
+def _uninstall() -> None:
+    while _restore:
+        _restore.pop()()
+
+
+def _note(ending: Ending) -> None:
+    global _ending
+    _ending = _ending or ending
+
+
+def _finish_all() -> None:
+    for run in list(_live):
+        run.finish(*(_ending or ("finished", None)))
+
+
+def _disown_in_child() -> None:
+    for run in _live:
+        run.disown()
+    _live.clear()
+    _uninstall()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_in_child)

@@ -1,0 +1,588 @@
+"""The handle that a training script holds.
+
+The training thread appends rows to typed arrays (about a microsecond); a background thread swaps them out twice a
+second, checksums them and writes them. The book is written by nobody else, so there is no lock to wait for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rollbook.book import journal
+from rollbook.book.layout import Layout, touch_run
+from rollbook.book.metric_log import RowBuffer
+from rollbook.book.processes import this_process
+from rollbook.book.writer import AttemptWriter
+from rollbook.errors import InvalidMetric, UsageError, did_you_mean
+from rollbook.records import LEVELS, AttemptInfo, GoesOnFrom, Level, Provenance, RunInfo, State, Status
+from rollbook.track import endings
+from rollbook.track.outputs import Output, rows_of
+from rollbook.track.timings import Timed, Timing, Timings
+
+if TYPE_CHECKING:
+    from rollbook.book.checkpoints import LoadedCheckpoint
+
+FLUSH_SECONDS = 0.4  # a kill loses at most what was logged since; the promise is one second
+FLUSH_ROWS = 16_384
+HEARTBEAT_SECONDS = 5.0
+JOURNAL_POLL_SECONDS = 1.0
+LAST_TRY_SECONDS = 5.0
+PROVENANCE_SECONDS = 30.0
+
+_UNKNOWN_LEVEL = 99
+_NOTHING = -1  # verbosity of a handle that is finished or inherited by a fork
+
+Metrics = Mapping[str, Any]
+
+
+class Run:
+    """One attempt at a run, being written. Made by `rollbook.start`."""
+
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        info: RunInfo,
+        writer: AttemptWriter,
+        verbosity: str,
+        outputs: list[Output],
+        gather: Callable[[], Provenance],
+        goes_on_from: GoesOnFrom | None = None,
+        config_changes: dict[str, Any] | None = None,
+        next_step: int = 0,
+        starting_folder: Path | None = None,
+    ) -> None:
+        self.id = info.run_id
+        self.name = info.name
+        self.task = info.task
+        self.config: dict[str, Any] = info.config | (config_changes or {})
+        self.book = layout.root
+        self.folder = writer.run_folder
+        self.attempt = writer.number
+        self._info = info
+        self._layout = layout
+        self._writer = writer
+        self._outputs = outputs
+        self._goes_on_from = goes_on_from
+        self._config_changes = config_changes or {}
+        self._starting_folder = starting_folder
+        self._process = this_process()
+
+        # Metric times never run backwards, whatever is done to the system's clock.
+        self._clock_offset = time.time() - time.monotonic()
+        self._started_at = self._now()
+        self._lock = threading.RLock()
+        self._writing = threading.Lock()
+        self._next_step = next_step
+        self._last_step: int | None = None
+        self._flushed_rows = 0
+        self._set_verbosity(verbosity)
+        self._problems: list[str] = []
+        self._trouble: str | None = None
+        self._known_names: set[str] = set()
+        self._windows: dict[str, deque[float]] = {}
+        self._timings = Timings()
+        self._open = True
+        self._inherited = False
+
+        self._journal_seen = journal.newest(layout.journal)
+        self._journal_changed = 0
+        self._write_status("running")
+        self._wake = threading.Event()
+        self._stopping = False
+        self._gatherer = threading.Thread(target=self._gather, args=(gather,), name="rollbook-provenance", daemon=True)
+        self._worker = threading.Thread(target=self._work, name="rollbook-writer", daemon=True)
+        self._gatherer.start()
+        self._worker.start()
+        endings.register(self)
+
+    # ---- metrics ------------------------------------------------------------------------------------------------
+
+    def log(
+        self, data: Metrics | Callable[[], Metrics], step: int | None = None, level: Level = "info"
+    ) -> None:
+        """Record numbers at a step (by default one more than the last). A callable runs only if the level is on."""
+        if LEVELS.get(level, _UNKNOWN_LEVEL) > self._verbosity:
+            return self._not_logged(level)
+        if type(data) is not dict:
+            data = _as_dict(data)
+        with self._lock:
+            buffer = self._buffers[level]
+            values, times = buffer.values, buffer.times
+            rows, size = len(times), len(values)
+            if step is None:
+                step = self._next_step
+            try:
+                set_id = buffer.ids[level][tuple(data)]
+                values.extend(data.values())
+                buffer.steps.append(step)
+                buffer.set_ids.append(set_id)
+                times.append(time.monotonic() + self._clock_offset)
+            except BaseException as problem:  # a signal may arrive half-way through a row
+                buffer.cut(rows, size)
+                if not isinstance(problem, KeyError | TypeError | ValueError | OverflowError | DeprecationWarning):
+                    raise
+                step = self._log_with_care(buffer, data, step, level)
+            self._next_step = step + 1
+            if self._last_step is None or step > self._last_step:
+                self._last_step = step
+        if rows >= FLUSH_ROWS:
+            self._wake.set()
+
+    def _log_with_care(self, buffer: RowBuffer, data: dict[str, Any], step: Any, level: str) -> int:
+        """The first row of a key set in a batch, and rows whose values need more than `float()`."""
+        whole_step = _as_step(step)
+        names = tuple(data)
+        if not names:
+            return whole_step
+        values = [_as_number(name, value) for name, value in data.items()]
+        set_id = buffer.ids[level].get(names)
+        if set_id is None:
+            if not self._known_names.issuperset(names):
+                self._known_names.update(map(_check_metric_name, names))
+            set_id = buffer.register(level, names)
+        buffer.values.extend(values)
+        buffer.steps.append(whole_step)
+        buffer.set_ids.append(set_id)
+        buffer.times.append(self._now())
+        return whole_step
+
+    def _not_logged(self, level: str) -> None:
+        if level not in LEVELS:
+            raise UsageError(f"{level!r} is no level; there are {', '.join(LEVELS)}", did_you_mean(level, LEVELS))
+        self._check_open()
+
+    def log_mean(
+        self, data: Metrics, *, window: int = 100, step: int | None = None, level: Level = "info"
+    ) -> None:
+        """Record the moving average of the last `window` values of each metric, from the first value on.
+
+        NaN is left out of the average (an episode that has not ended yet, say)."""
+        if window < 1:
+            raise UsageError(f"a moving average needs a window of at least 1, got {window!r}")
+        means = {}
+        for name, value in data.items():
+            recent = self._windows.get(name)
+            if recent is None or recent.maxlen != window:
+                recent = self._windows[name] = deque(recent or (), maxlen=window)
+            number = _as_number(name, value)
+            if not math.isnan(number):
+                recent.append(number)
+            means[name] = sum(recent) / len(recent) if recent else math.nan
+        self.log(means, step=step, level=level)
+
+    def watch(self, name: str, tree: Any, *, step: int | None = None, level: Level = "debug") -> None:
+        """Record min, max, mean, quantiles, norm and the share of non-finite values of any tree of arrays."""
+        from rollbook.track.watch import statistics
+
+        self.log(lambda: statistics(name, tree), step=step, level=level)
+
+    def timed(self, name: str) -> Timed:
+        """`with run.timed("update"):` adds up calls and seconds; they are logged as time/<name>/... at the end."""
+        return Timed(self._timings, name)
+
+    def timings(self) -> list[Timing]:
+        """Calls, total, average and share of every timed block, largest first."""
+        return self._timings.table()
+
+    def log_timings(self, step: int | None = None) -> None:
+        figures = {
+            f"time/{row.name}/{figure}": getattr(row, figure)
+            for row in self._timings.table()
+            for figure in ("calls", "total", "average", "share")
+        }
+        self.log(figures, step=step)
+
+    # ---- files --------------------------------------------------------------------------------------------------
+
+    def checkpoint(self, step: int, tensors: Any, extra: Any = None, keep: int | None = None) -> Path | None:
+        """Save a tree of arrays (numpy, JAX, torch) or a state_dict, and JSON state beside it; keep the newest N.
+
+        None when the disk does not take it: training goes on, and the end of the run says so."""
+        from rollbook.book.checkpoints import save_checkpoint
+
+        if not self._may_write():
+            return None
+        rows, moment, next_step = self._mark()
+        self._flush()
+
+        def save() -> Path:
+            return Path(
+                save_checkpoint(
+                    self.folder, step, tensors, extra=extra, attempt=self.attempt, rows=rows, time=moment,
+                    next_step=next_step, keep=keep,
+                ).path
+            )  # fmt: skip
+
+        return self._try_to_save(f"checkpoint {step}", save)
+
+    def starting_point(self, like: Any = None) -> LoadedCheckpoint | None:
+        """The checkpoint that this run goes on from: its own when resumed, its parent's when forked, else None."""
+        from rollbook.book.checkpoints import load_checkpoint
+
+        if self._starting_folder is None:
+            return None
+        step = self._goes_on_from.step if self._goes_on_from else self._info.parent_step
+        return None if step is None else load_checkpoint(self._starting_folder, step, like=like)
+
+    def figure(self, name: str, figure: Any, step: int | None = None) -> Path | None:
+        """Save a matplotlib figure, a PIL image or an array of pixels as PNG."""
+        from rollbook.book.media import save_figure
+
+        return self._save_media(name, lambda at: save_figure(self.folder, name, figure, at), step)
+
+    def video(self, name: str, frames: Any, fps: float = 30, step: int | None = None) -> Path | None:
+        """Save frames as mp4 (or as gif where there is no ffmpeg)."""
+        from rollbook.book.media import save_video
+
+        return self._save_media(name, lambda at: save_video(self.folder, name, frames, at, fps), step)
+
+    def text(self, name: str, text: str, step: int | None = None) -> Path | None:
+        """Save a text."""
+        from rollbook.book.media import save_text
+
+        return self._save_media(name, lambda at: save_text(self.folder, name, text, at), step)
+
+    def save(self, path: str | os.PathLike[str], name: str | None = None) -> Path | None:
+        """Copy a file or a folder into the run."""
+        from rollbook.book.media import save_file
+
+        if not self._may_write():
+            return None
+        return self._try_to_save(f"file {path}", lambda: save_file(self.folder, Path(path), name))
+
+    def _save_media(self, name: str, save: Callable[[int], Path], step: int | None) -> Path | None:
+        if not self._may_write():
+            return None
+        at = _as_step(step) if step is not None else max(self._next_step - 1, 0)
+        return self._try_to_save(f"media {name!r}", lambda: save(at))
+
+    def _try_to_save(self, what: str, save: Callable[[], Path]) -> Path | None:
+        try:
+            return save()
+        except OSError as error:
+            self._complain(f"{what} was not saved: {error.strerror or error}")
+            return None
+
+    # ---- tags and notes -----------------------------------------------------------------------------------------
+
+    def tag(self, *tags: str) -> None:
+        """Add tags, through the journal as `rollbook tag add` does."""
+        if self._may_write():
+            journal.append(self._layout.journal, "tag", [self.id], tags=list(tags))
+
+    def note(self, text: str) -> None:
+        """Add a note."""
+        if self._may_write():
+            journal.append(self._layout.journal, "note", [self.id], text=text)
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def finish(self, state: State = "finished", reason: str | None = None) -> None:
+        """End the run and seal its metrics. Does nothing when it has ended, or in a forked child."""
+        with self._lock:
+            if not self._open or self._inherited:
+                return
+            if self._timings.table():
+                self.log_timings(step=max(self._next_step - 1, 0))
+            self._open = False
+            self._verbosity = _NOTHING
+        endings.unregister(self)
+        self._stopping = True
+        self._wake.set()
+        self._worker.join()
+        self._write_the_rest()
+        for output in self._outputs:
+            self._feed(output.close)
+        self._gatherer.join(PROVENANCE_SECONDS)
+        self._write_status(state, reason)
+        summaries = self._seal()
+        self._write_status(state, reason, summaries, sync=True)
+        with contextlib.suppress(OSError):
+            touch_run(self.folder)
+        self._say_goodbye(state)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state, reason = endings.of_exception(kind, error, trace) if kind else ("finished", None)
+        self.finish(state, reason)
+
+    def disown(self) -> None:
+        """Called in a forked child: the run belongs to the parent process."""
+        self._lock = threading.RLock()
+        self._inherited = True
+        self._verbosity = _NOTHING
+
+    def _check_open(self) -> None:
+        if self._inherited:
+            return
+        if not self._open:
+            raise UsageError(
+                f"run {self.id} has ended and takes no more", f"rollbook.start(..., resume={self.id!r}) goes on with it"
+            )
+
+    def _may_write(self) -> bool:
+        self._check_open()
+        return not self._inherited
+
+    def _write_the_rest(self) -> None:
+        """The last flush, tried for a few seconds where the disk does not take it at once."""
+        deadline = time.monotonic() + LAST_TRY_SECONDS
+        self._flush()
+        log = self._writer.log
+        while log.pending_rows and time.monotonic() < deadline:
+            time.sleep(0.2)
+            self._flush()
+        lost = log.pending_rows + log.dropped_rows
+        if lost:
+            self._problems.append(f"{lost:,} rows could not be written: {log.problem}")
+        log.close()
+
+    def _seal(self) -> list[list[Any]] | None:
+        """metrics.log becomes metrics.parquet. When that fails the log stays, and is as good."""
+        from rollbook.book.metric_log import read_log
+        from rollbook.book.sealed import to_table, write_sealed
+        from rollbook.book.summaries import summarise
+
+        log = self._writer.log.path
+        try:
+            contents = read_log(log)
+            self._problems += contents.damage_report(log)
+            write_sealed(self._writer.sealed_path, to_table(contents.series))
+            log.unlink()
+        except OSError as error:
+            self._problems.append(f"the metrics were not sealed: {error.strerror or error}")
+            return None
+        return summarise(contents.series)
+
+    def _say_goodbye(self, state: State) -> None:
+        rows = self._writer.log.written_rows
+        say(f"run {self.id} {state}: {rows:,} rows, last step {self._last_step}")
+        for problem in self._problems:
+            say(f"run {self.id}: {problem}", always=True)
+
+    # ---- background -------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return time.monotonic() + self._clock_offset
+
+    def _mark(self) -> tuple[int, float, int]:
+        """(rows, time, next step) of a moment that lies strictly between two rows, to the microsecond."""
+        with self._lock:
+            times = self._buffers["essential"].times
+            last = times[-1] if times else self._now()
+            while self._now() < last + 8e-6:
+                pass
+            return self._flushed_rows + len(times), last + 4e-6, int(self._next_step)
+
+    def _set_verbosity(self, verbosity: str) -> None:
+        """Rows that only an output wants go to a buffer of their own, which the book does not see."""
+        if verbosity not in LEVELS:
+            raise UsageError(
+                f"{verbosity!r} is no verbosity; there are {', '.join(LEVELS)}", did_you_mean(verbosity, LEVELS)
+            )
+        self.verbosity = verbosity
+        self._verbosity = max([LEVELS[verbosity], *(output.verbosity for output in self._outputs)])
+        self._new_buffers()
+
+    def _new_buffers(self) -> None:
+        for_book, for_outputs = RowBuffer(), RowBuffer()
+        rank = LEVELS[self.verbosity]
+        self._buffers = {level: for_book if LEVELS[level] <= rank else for_outputs for level in LEVELS}
+
+    def _work(self) -> None:
+        beat_at = poll_at = time.monotonic()
+        told_of_rows = False
+        while not self._stopping:
+            self._wake.wait(FLUSH_SECONDS)
+            self._wake.clear()
+            self._flush()
+            now = time.monotonic()
+            first_rows = self._flushed_rows > 0 and not told_of_rows
+            if first_rows or now >= beat_at + HEARTBEAT_SECONDS:
+                self._write_status("running")
+                beat_at, told_of_rows = now, self._flushed_rows > 0
+            if now >= poll_at + JOURNAL_POLL_SECONDS:
+                self._read_journal()
+                poll_at = now
+
+    def _flush(self) -> None:
+        with self._writing:
+            with self._lock:
+                for_book, rest = self._buffers["essential"], self._buffers["debug"]
+                if for_book.times or rest.times:
+                    self._new_buffers()
+                    self._flushed_rows += len(for_book.times)
+            if for_book.times:
+                self._writer.log.append(for_book.encode(), len(for_book.times))
+            self._report_trouble(self._writer.log.flush())
+            batches = [for_book] if rest is for_book else [for_book, rest]
+            for output in self._outputs:
+                rows = [row for batch in batches for row in rows_of(batch, output.verbosity)]
+                if rows:
+                    self._feed(lambda output=output, rows=rows: output.write(rows))  # type: ignore[misc]
+
+    def _feed(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - whatever an output does, the book's own writing goes on
+            self._complain(f"an output failed: {error!r}")
+
+    def _report_trouble(self, written: bool) -> None:
+        """Say when writing begins to fail and when it works again, once each."""
+        log = self._writer.log
+        if written and self._trouble:
+            self._trouble = None
+            say(f"run {self.id}: writing works again, nothing was lost so far", always=True)
+        elif not written and self._trouble is None:
+            self._trouble = log.problem
+            kept = log.limit // 2**20
+            say(
+                f"run {self.id}: cannot write {log.problem}; metrics are kept in memory (up to {kept} MB) and tried again",
+                always=True,
+            )
+
+    def _complain(self, problem: str) -> None:
+        if problem not in self._problems:
+            self._problems.append(problem)
+            say(f"run {self.id}: {problem}", always=True)
+
+    def _write_status(
+        self, state: State, reason: str | None = None, summaries: list[list[Any]] | None = None, *, sync: bool = False
+    ) -> None:
+        ended = state != "running"
+        status = Status(
+            state=state,
+            heartbeat=time.time(),
+            started_at=self._started_at,
+            process=self._process,
+            goes_on_from=self._goes_on_from,
+            config_changes=self._config_changes,
+            last_step=None if self._last_step is None else int(self._last_step),
+            rows=self._flushed_rows,
+            verbosity=self.verbosity,
+            ended_at=self._now() if ended else None,
+            reason=reason,
+            problems=list(self._problems),
+            summaries=summaries,
+        )
+        try:
+            self._writer.write_status(status, sync=sync)
+        except OSError as error:
+            if ended:
+                self._complain(f"the status was not written: {error.strerror or error}")
+
+    def _read_journal(self) -> None:
+        """`rollbook verbosity RUN debug` reaches a live run through the journal."""
+        try:
+            changed = os.stat(self._layout.journal).st_mtime_ns
+            if changed == self._journal_changed:
+                return
+            for number, entry in journal.read_after(self._layout.journal, self._journal_seen):
+                self._journal_seen = number
+                if entry["kind"] == "verbosity" and self.id in entry["runs"] and entry.get("level") in LEVELS:
+                    self._change_verbosity(entry["level"])
+            self._journal_changed = changed
+        except OSError:
+            return  # a book that is away comes back or is reported by the metric log
+
+    def _change_verbosity(self, verbosity: str) -> None:
+        self._flush()
+        with self._writing, self._lock:
+            # What was logged between the two lines above stays in order: it is part of the next batch.
+            if not self._buffers["essential"].times and self._open:
+                self._set_verbosity(verbosity)
+                say(f"run {self.id}: verbosity is now {verbosity}")
+            else:
+                self._journal_changed = 0
+
+    def _gather(self, gather: Callable[[], Provenance]) -> None:
+        info = AttemptInfo(
+            number=self.attempt,
+            started_at=self._started_at,
+            process=self._process,
+            command=self._info.command,
+            cwd=self._info.cwd,
+            goes_on_from=self._goes_on_from,
+            config_changes=self._config_changes,
+            provenance=gather(),
+        )
+        try:
+            self._writer.write_attempt(info)
+        except OSError as error:
+            self._complain(f"provenance was not written: {error.strerror or error}")
+
+
+def say(text: str, *, always: bool = False) -> None:
+    if always or not os.environ.get("ROLLBOOK_QUIET"):
+        # A closed stderr (a daemon, a notebook shutting down) must not fail a run.
+        with contextlib.suppress(OSError, ValueError):
+            print(f"rollbook: {text}", file=sys.stderr)
+
+
+def _as_dict(data: Any) -> dict[str, Any]:
+    if callable(data):
+        data = data()
+    if isinstance(data, Mapping):
+        return dict(data)
+    raise InvalidMetric(
+        f"run.log takes a dict of numbers by name, got {type(data).__name__}", 'run.log({"losses/critic": 0.3}, step=1000)'
+    )
+
+
+def _check_metric_name(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidMetric(f"a metric's name must be text of at least one character, got {name!r}")
+    return name
+
+
+def _as_number(name: Any, value: Any) -> float:
+    """A float of whatever holds one number."""
+    try:
+        if getattr(value, "ndim", 0) and getattr(value, "size", 0) == 1:
+            value = value.item()  # an array with one element, which float() no longer takes
+        if not isinstance(value, str | bytes):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    except OverflowError:
+        raise InvalidMetric(f"the metric {name!r} is too large for a 64-bit float: {str(value)[:40]}...") from None
+    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+    shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
+    hint = "log its mean, or run.watch(name, array) for statistics, run.figure(name, array) for an image"
+    if isinstance(value, str | bytes):
+        hint = f"run.text({name!r}, ...) keeps a text, run.save(path) a file"
+    raise InvalidMetric(f"the metric {name!r} is not a number: {type(value).__name__}{shape} {shown}", hint)
+
+
+def _as_step(step: Any) -> int:
+    if isinstance(step, float) and step.is_integer():
+        return int(step)
+    try:
+        whole = int(step.item()) if getattr(step, "ndim", None) == 0 and float(step).is_integer() else step.__index__()
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidMetric(f"a step must be a whole number, got {step!r}", "count environment steps") from None
+    if not -(2**63) <= whole < 2**63:
+        raise InvalidMetric(f"a step must fit into 64 bits, got {step!r}")
+    return int(whole)
+
+
+def as_tags(tags: str | Iterable[str] | None) -> list[str]:
+    """Tags from a list or from `a,b` as environment variables give them."""
+    if isinstance(tags, str):
+        tags = tags.split(",")
+    return list(dict.fromkeys(tag.strip() for tag in tags or () if tag.strip()))
