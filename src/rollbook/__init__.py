@@ -12,7 +12,7 @@ from rollbook._version import __version__
 
 if TYPE_CHECKING:
     from rollbook.book.book import Book, RunRecord
-    from rollbook.book.book import open_book as open  # noqa: A004 - the contract's name, always used as rollbook.open
+    from rollbook.book.book import open_book as open
     from rollbook.errors import RollbookError
     from rollbook.track.run import Run
     from rollbook.track.start import start

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rollbook.book.find import match_ids, match_names, one_of
 from rollbook.book.layout import Layout
 from rollbook.book.query import Engine
-from rollbook.book.run_folder import StoredRun, read_run, run_series
+from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run, run_series
 from rollbook.book.settings import Settings, find_book, load_settings
 from rollbook.book.top import top
 from rollbook.errors import MetricNotFound, RunNotFound, did_you_mean
@@ -73,14 +73,15 @@ class RunRecord:
         return sorted(run_series(self.stored(), []))
 
     def checkpoints(self) -> list[Checkpoint]:
-        from rollbook.book.checkpoints import list_checkpoints
-
-        return list_checkpoints(self.folder)
+        """The saved states on the way that the run took, oldest first."""
+        return counting_checkpoints(self.stored())
 
     def load_checkpoint(self, step: int | None = None, like: Any = None) -> LoadedCheckpoint:
         """The checkpoint at a step, or the newest; `like` gives the structure and kinds of arrays to restore into."""
         from rollbook.book.checkpoints import load_checkpoint
 
+        if step is None and (saved := self.checkpoints()):
+            step = saved[-1].step
         return load_checkpoint(self.folder, step, like=like)
 
     def stored(self) -> StoredRun:

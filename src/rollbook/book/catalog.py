@@ -53,9 +53,7 @@ def schemas() -> dict[str, pa.Schema]:
             {"run_id": text} | {column: summary_types.get(column, number) for column in SUMMARY_COLUMNS}
         ),
         "checkpoints": pa.schema({"run_id": text, "step": whole, "time": moment, "bytes": whole, "path": text}),
-        "media": pa.schema(
-            {"run_id": text, "name": text, "step": whole, "kind": text, "bytes": whole, "path": text}
-        ),
+        "media": pa.schema({"run_id": text, "name": text, "step": whole, "kind": text, "bytes": whole, "path": text}),
         "problems": pa.schema({"run_id": text, "problem": text}),
     }
 
@@ -112,7 +110,8 @@ class Catalog:
         self._load_generation()
         fresh = {run_id for run_id, mtime in self._settled.items() if listing.get(run_id, ("", -1))[1] == mtime}
         now = time.time()
-        settled, active = [], []
+        settled: list[Entry] = []
+        active: list[Entry] = []
         for run_id, (path, mtime) in listing.items():
             if run_id in fresh:
                 continue

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rollbook.book.checkpoints import list_checkpoints
 from rollbook.book.media import list_media
 from rollbook.book.processes import is_alive
-from rollbook.book.run_folder import StoredRun, read_run, run_series
+from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run, run_series
 from rollbook.book.summaries import last_step, summarise
 from rollbook.records import TERMINAL_STATES
 
@@ -49,7 +48,7 @@ def read_entry(folder: Path, mtime_ns: int, aliases: Mapping[str, tuple[str, ...
     entry.tables["summaries"] = [{"run_id": run.info.run_id, "values": row} for row in summaries]
     entry.tables["checkpoints"] = [
         {"run_id": run.info.run_id, "step": c.step, "time": c.time, "bytes": c.bytes, "path": c.path}
-        for c in list_checkpoints(folder)
+        for c in counting_checkpoints(run)
     ]
     entry.tables["media"] = [
         {"run_id": run.info.run_id, "name": m.name, "step": m.step, "kind": m.kind, "bytes": m.bytes, "path": m.path}
@@ -149,3 +148,9 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield _text(prefix + key), None if value is None else _text(value)
         else:
             yield _text(prefix + key), json.dumps(value)
+
+
+def config_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[str | None]]:
+    """{key: [before, after]} of what differs."""
+    old, new = dict(flatten(before)), dict(flatten(after))
+    return {key: [old.get(key), new.get(key)] for key in sorted({*old, *new}) if old.get(key) != new.get(key)}

@@ -45,7 +45,9 @@ def one_of(reference: str, matching: list[str], known: Iterable[str]) -> str:
     if len(matching) == 1:
         return matching[0]
     if not matching:
-        raise RunNotFound(f"no run matches {reference!r}", did_you_mean(reference, known) or "`rollbook runs` lists them")
+        raise RunNotFound(
+            f"no run matches {reference!r}", did_you_mean(reference, known) or "`rollbook runs` lists them"
+        )
     shown = sorted(matching)[:_SHOWN]
     more = f" and {len(matching) - _SHOWN} more" if len(matching) > _SHOWN else ""
     raise AmbiguousRun(f"{reference!r} matches {len(matching)} runs: {', '.join(shown)}{more}", "give more of the id")

@@ -75,7 +75,10 @@ class Packs:
         return held
 
     def _read_all(self) -> list[Pack]:
-        found = {path.with_name(path.name.replace(".runs.parquet", ".parquet")) for path in self.folder.glob("*.runs.parquet")}
+        found = {
+            path.with_name(path.name.replace(".runs.parquet", ".parquet"))
+            for path in self.folder.glob("*.runs.parquet")
+        }
         for path in list(self._known):
             if path not in found:
                 del self._known[path]
@@ -163,7 +166,9 @@ class Packs:
         merged: dict[str, int] = {}
         parts = []
         with duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT}) as connection:
-            for number, pack in enumerate(reversed(small)):  # newest first: what an older one says of the same run is past
+            for number, pack in enumerate(
+                reversed(small)
+            ):  # newest first: what an older one says of the same run is past
                 mine = {run_id: mtime for run_id, mtime in pack.runs.items() if run_id not in merged}
                 merged |= mine
                 connection.execute(f"set variable runs{number} = ?", [list(mine)])
@@ -202,7 +207,14 @@ def _empty_metrics() -> pa.Table:
 
     text = pa.string()
     return pa.schema(
-        {"run_id": text, "name": text, "step": pa.int64(), "time": pa.timestamp("us"), "value": pa.float64(), "level": text}
+        {
+            "run_id": text,
+            "name": text,
+            "step": pa.int64(),
+            "time": pa.timestamp("us"),
+            "value": pa.float64(),
+            "level": text,
+        }
     ).empty_table()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -90,10 +91,8 @@ class Engine:
             "temp_directory = ''",
         ):
             connection.execute(f"set {setting}")
-        try:
+        with contextlib.suppress(duckdb.CatalogException):  # before DuckDB 2.0 there is no such setting
             connection.execute(f"set global max_execution_time = {int(self.settings.query_seconds * 1000)}")
-        except duckdb.CatalogException:
-            pass  # before DuckDB 2.0 there is no such setting
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rollbook.book.checkpoints import list_checkpoints
 from rollbook.book.layout import attempt_folders, decode_name, read_json
 from rollbook.book.metric_log import Series, join, read_log
 from rollbook.book.processes import is_alive
@@ -17,6 +19,7 @@ from rollbook.records import (
     LOST_AFTER_SECONDS,
     TERMINAL_STATES,
     AttemptInfo,
+    Checkpoint,
     GoesOnFrom,
     Process,
     Provenance,
@@ -102,7 +105,9 @@ class StoredRun:
         status = self.last_status
         if status and status.state in TERMINAL_STATES:
             return True
-        return bool(self.launch and self.launch.exit_code is not None and len(self.attempts) <= 1)
+        launch = self.launch
+        began_under_it = launch is not None and (status is None or status.started_at >= launch.started_at - 1.0)
+        return bool(launch and launch.exit_code is not None and began_under_it)
 
     def state(self, now: float) -> State:
         status, launch = self.last_status, self.launch
@@ -149,9 +154,7 @@ def read_run(folder: Path, fallback_started_at: float | None = None) -> StoredRu
         info = launch.info
     if info is None and problems:
         started = fallback_started_at if fallback_started_at is not None else folder.stat().st_mtime
-        info = RunInfo(
-            run_id=folder.name, task=decode_name(folder.parent.name), name=folder.name, started_at=started
-        )
+        info = RunInfo(run_id=folder.name, task=decode_name(folder.parent.name), name=folder.name, started_at=started)
     if info is None:
         raise FileNotFoundError(folder / "run.json")
     attempts = [_read_attempt(number, path, problems) for number, path in attempt_folders(folder)]
@@ -198,6 +201,16 @@ def attempt_series(folder: str, problems: list[str]) -> dict[str, Series]:
     return {}
 
 
+def counting_checkpoints(run: StoredRun) -> list[Checkpoint]:
+    """Checkpoints on the way that the run took: not those after a point that a later attempt went back behind."""
+    cuts = {attempt.number: cut for attempt, cut in run.chain()}
+    return [
+        checkpoint
+        for checkpoint in list_checkpoints(run.folder)
+        if checkpoint.attempt in cuts and checkpoint.time <= (cuts[checkpoint.attempt] or math.inf)
+    ]
+
+
 def run_series(run: StoredRun, problems: list[str]) -> dict[str, Series]:
     """Metrics of a run: its attempts joined, each cut at the row from which the next goes on."""
     chain = run.chain()
@@ -210,4 +223,3 @@ def run_series(run: StoredRun, problems: list[str]) -> dict[str, Series]:
             if len(kept.steps):
                 parts.setdefault(name, []).append(kept)
     return {name: join(parts[name]) for name in sorted(parts)}
-

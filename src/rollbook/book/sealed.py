@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 from collections.abc import Mapping
@@ -77,7 +78,9 @@ def read_sealed(path: Path | str) -> dict[str, Series]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, partitioning=None, page_checksum_verification=True, read_dictionary=["name", "level"]).combine_chunks()
+        table = pq.read_table(
+            path, partitioning=None, page_checksum_verification=True, read_dictionary=["name", "level"]
+        ).combine_chunks()
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
@@ -95,7 +98,7 @@ def read_sealed(path: Path | str) -> dict[str, Series]:
     names = name.dictionary.to_pylist()
     return {
         names[codes[start]]: Series(steps[start:end], times[start:end], values[start:end], levels[start:end])
-        for start, end in zip(borders, borders[1:], strict=False)
+        for start, end in itertools.pairwise(borders)
     }
 
 

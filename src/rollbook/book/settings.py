@@ -45,7 +45,7 @@ class Settings:
     """The folder whose file was read (not a key)."""
 
 
-_KEYS = {
+_KEYS: dict[str, type | tuple[type, ...]] = {
     "book": str,
     "task": str,
     "aliases": dict,

@@ -118,7 +118,7 @@ class LogWriter:
     def _check_file(self) -> None:
         """A removed file takes writes without a word, and a failed write may have left half a frame."""
         opened = os.fstat(self._file)
-        there = os.stat(self.path)
+        there = self.path.stat()
         if (opened.st_ino, opened.st_dev) != (there.st_ino, there.st_dev):
             raise OSError(errno.ESTALE, "the file was replaced by another")
         if there.st_size > self._good_size:

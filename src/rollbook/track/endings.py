@@ -94,10 +94,7 @@ def _install_sigterm() -> None:
         raise SystemExit(128 + number)
 
     def restore() -> None:
-        if (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGTERM) is terminate
-        ):
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is terminate:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     signal.signal(signal.SIGTERM, terminate)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -132,7 +132,7 @@ def check_outputs(chosen: Mapping[str, str] | Sequence[str] | None, default: str
 
 
 def open_outputs(chosen: Mapping[str, str], run_folder: Path, run_name: str) -> list[Output]:
-    makers = {
+    makers: dict[str, Callable[[int], Output]] = {
         "console": lambda rank: ConsoleTable(run_name, rank),
         "csv": lambda rank: CsvFile(run_folder / "files" / "metrics.csv", rank),
         "tensorboard": lambda rank: TensorBoardEvents(run_folder / "files" / "tensorboard", rank),

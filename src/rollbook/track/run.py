@@ -23,7 +23,7 @@ from rollbook.book.layout import Layout, touch_run
 from rollbook.book.metric_log import RowBuffer
 from rollbook.book.processes import this_process
 from rollbook.book.writer import AttemptWriter
-from rollbook.errors import InvalidMetric, UsageError, did_you_mean
+from rollbook.errors import DataError, InvalidMetric, UsageError, did_you_mean
 from rollbook.records import LEVELS, AttemptInfo, GoesOnFrom, Level, Provenance, RunInfo, State, Status
 from rollbook.track import endings
 from rollbook.track.outputs import Output, rows_of
@@ -108,12 +108,11 @@ class Run:
 
     # ---- metrics ------------------------------------------------------------------------------------------------
 
-    def log(
-        self, data: Metrics | Callable[[], Metrics], step: int | None = None, level: Level = "info"
-    ) -> None:
+    def log(self, data: Metrics | Callable[[], Metrics], step: int | None = None, level: Level = "info") -> None:
         """Record numbers at a step (by default one more than the last). A callable runs only if the level is on."""
         if LEVELS.get(level, _UNKNOWN_LEVEL) > self._verbosity:
-            return self._not_logged(level)
+            self._not_logged(level)
+            return
         if type(data) is not dict:
             data = _as_dict(data)
         with self._lock:
@@ -162,9 +161,7 @@ class Run:
             raise UsageError(f"{level!r} is no level; there are {', '.join(LEVELS)}", did_you_mean(level, LEVELS))
         self._check_open()
 
-    def log_mean(
-        self, data: Metrics, *, window: int = 100, step: int | None = None, level: Level = "info"
-    ) -> None:
+    def log_mean(self, data: Metrics, *, window: int = 100, step: int | None = None, level: Level = "info") -> None:
         """Record the moving average of the last `window` values of each metric, from the first value on.
 
         NaN is left out of the average (an episode that has not ended yet, say)."""
@@ -270,8 +267,8 @@ class Run:
     def _try_to_save(self, what: str, save: Callable[[], Path]) -> Path | None:
         try:
             return save()
-        except OSError as error:
-            self._complain(f"{what} was not saved: {error.strerror or error}")
+        except (OSError, DataError) as error:
+            self._complain(f"{what} was not saved: {getattr(error, 'strerror', None) or error}")
             return None
 
     # ---- tags and notes -----------------------------------------------------------------------------------------
@@ -452,7 +449,7 @@ class Run:
             self._trouble = log.problem
             kept = log.limit // 2**20
             say(
-                f"run {self.id}: cannot write {log.problem}; metrics are kept in memory (up to {kept} MB) and tried again",
+                f"run {self.id}: cannot write {log.problem}; kept in memory (up to {kept} MB) and tried again",
                 always=True,
             )
 
@@ -489,7 +486,7 @@ class Run:
     def _read_journal(self) -> None:
         """`rollbook verbosity RUN debug` reaches a live run through the journal."""
         try:
-            changed = os.stat(self._layout.journal).st_mtime_ns
+            changed = self._layout.journal.stat().st_mtime_ns
             if changed == self._journal_changed:
                 return
             for number, entry in journal.read_after(self._layout.journal, self._journal_seen):
@@ -540,7 +537,8 @@ def _as_dict(data: Any) -> dict[str, Any]:
     if isinstance(data, Mapping):
         return dict(data)
     raise InvalidMetric(
-        f"run.log takes a dict of numbers by name, got {type(data).__name__}", 'run.log({"losses/critic": 0.3}, step=1000)'
+        f"run.log takes a dict of numbers by name, got {type(data).__name__}",
+        'run.log({"losses/critic": 0.3}, step=1000)',
     )
 
 

@@ -17,7 +17,7 @@ from rollbook._version import __version__
 from rollbook.book import journal
 from rollbook.book.find import find_run_folder
 from rollbook.book.layout import Layout, readable_name
-from rollbook.book.run_folder import StoredRun, read_run
+from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run
 from rollbook.book.settings import Settings, find_book, git_root, load_settings
 from rollbook.book.writer import AttemptWriter, create_run_folder
 from rollbook.errors import CheckpointNotFound, RunIsLive, UsageError
@@ -202,9 +202,7 @@ def _begin(folder: Path, info: RunInfo, plan: _Plan, parent: StoredRun | None) -
 def _info(run_id: str, plan: _Plan, settings: Settings, parent: StoredRun | None, now: float) -> RunInfo:
     step = plan.parent_step
     if parent and step is None:
-        from rollbook.book.checkpoints import list_checkpoints
-
-        saved = list_checkpoints(parent.folder)
+        saved = counting_checkpoints(parent)
         step = saved[-1].step if saved else None
     name = readable_name(run_id, tracked(plan.config, plan.track, settings))
     return RunInfo(
@@ -303,9 +301,7 @@ def _resume(layout: Layout, reference: str, step: int | None, plan: _Plan) -> _O
 
 def _where_to_go_on(stored: StoredRun, step: int | None) -> tuple[GoesOnFrom | None, int]:
     """The checkpoint to go on from; without any, everything logged so far stays."""
-    from rollbook.book.checkpoints import list_checkpoints
-
-    saved = list_checkpoints(stored.folder)
+    saved = counting_checkpoints(stored)
     if step is not None and step not in [checkpoint.step for checkpoint in saved]:
         steps = ", ".join(str(checkpoint.step) for checkpoint in saved) or "none"
         raise CheckpointNotFound(f"run {stored.info.run_id} has no checkpoint {step}; there are: {steps}")

@@ -32,7 +32,9 @@ class Timings:
         """Largest first."""
         elapsed = max(time.perf_counter() - self._started, 1e-9)
         with self._lock:
-            rows = [Timing(n, calls, total, total / calls, total / elapsed) for n, (calls, total) in self._totals.items()]
+            rows = [
+                Timing(n, calls, total, total / calls, total / elapsed) for n, (calls, total) in self._totals.items()
+            ]
         return sorted(rows, key=lambda row: -row.total)
 
 

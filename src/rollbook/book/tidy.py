@@ -1,0 +1,234 @@
+"""Changes after the fact: delete, archive, restore, purge, thin, and how much room things take.
+
+`delete` hides a run and `archive` moves it aside; `restore` undoes either until `purge` removes deleted runs for good.
+The journal is written first and the folders follow, so a half-done change can simply be asked for again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rollbook.book import journal
+from rollbook.book.code import referenced_objects
+from rollbook.book.layout import Layout, touch_run
+from rollbook.book.objects import Swept, sweep
+from rollbook.book.run_folder import StoredRun, read_run
+from rollbook.book.sealed import read_sealed, to_table, write_sealed
+from rollbook.book.summaries import summarise
+from rollbook.errors import DataError, RunIsLive
+from rollbook.records import LEVELS, to_json
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A run that is deleted or archived."""
+
+    run_id: str
+    name: str
+    task: str
+    state: str  # "deleted" or "archived"
+    folder: Path
+
+
+def delete(layout: Layout, run_ids: Iterable[str]) -> None:
+    journal.append(layout.journal, "delete", run_ids)
+
+
+def archive(layout: Layout, run_ids: Iterable[str]) -> None:
+    """Move runs out of tasks/. A run that is at work is refused: its process would lose its folder."""
+    folders = {run_id: folder for run_id, folder in _folders(layout, layout.tasks).items() if run_id in set(run_ids)}
+    for run_id, folder in folders.items():
+        if read_run(folder).state(time.time()) == "running":
+            raise RunIsLive(f"run {run_id} is still at work and cannot be archived", "stop it, or wait for its end")
+    journal.append(layout.journal, "archive", folders)
+    for run_id, folder in folders.items():
+        _move(folder, layout.archive / folder.parent.name / run_id)
+
+
+def restore(layout: Layout, run_ids: Iterable[str]) -> None:
+    ids = list(run_ids)
+    journal.append(layout.journal, "restore", ids)
+    archived = _folders(layout, layout.archive)
+    for run_id in ids:
+        if run_id in archived:
+            _move(archived[run_id], layout.tasks / archived[run_id].parent.name / run_id)
+
+
+def hidden_runs(layout: Layout) -> list[Hidden]:
+    """Deleted and archived runs, by id."""
+    states = journal.replay(layout.journal).hidden
+    folders = _folders(layout, layout.tasks) | _folders(layout, layout.archive)
+    found = []
+    for run_id, state in sorted(states.items()):
+        if run_id in folders:
+            info = read_run(folders[run_id]).info
+            found.append(Hidden(run_id, info.name, info.task, state, folders[run_id]))
+    return found
+
+
+@dataclass(frozen=True)
+class Purged:
+    runs: int
+    bytes: int
+    objects: Swept
+
+
+def purge(layout: Layout, run_ids: Iterable[str]) -> Purged:
+    """Remove deleted runs for good, then the code objects that no run names any more."""
+    hidden = {run.run_id: run for run in hidden_runs(layout) if run.state == "deleted"}
+    chosen = [hidden[run_id] for run_id in run_ids if run_id in hidden]
+    for run in chosen:
+        if read_run(run.folder).state(time.time()) == "running":
+            raise RunIsLive(f"run {run.run_id} is still at work and cannot be purged", "stop it, or wait for its end")
+    size = 0
+    for run in chosen:
+        size += size_of(run.folder)
+        # Renamed first: a half-removed folder must not look like a run.
+        doomed = run.folder.with_name(f".purged-{run.run_id}")
+        run.folder.rename(doomed)
+        shutil.rmtree(doomed)
+    if chosen:
+        journal.append(layout.journal, "purge", [run.run_id for run in chosen])
+    return Purged(len(chosen), size, sweep_code(layout))
+
+
+def sweep_code(layout: Layout) -> Swept:
+    """Remove the objects that no run refers to; see objects.sweep for why this is safe beside a starting run."""
+    scan_started = time.time()
+    referenced: set[str] = set()
+    for folder in [*_folders(layout, layout.tasks).values(), *_folders(layout, layout.archive).values()]:
+        try:
+            run = read_run(folder)
+            for object_id in _named_objects(run):
+                referenced |= {object_id}
+            for manifest in _manifests(run):
+                referenced |= referenced_objects(layout, manifest)
+        except FileNotFoundError:
+            continue  # is being made: what it has stored is too young to be swept
+        except DataError:
+            return Swept(0, 0)  # what it names cannot be known, so nothing may go
+    return sweep(layout, referenced, scan_started)
+
+
+def _provenances(run: StoredRun) -> Iterator[Any]:
+    if run.launch:
+        yield run.launch.provenance
+    for attempt in run.attempts:
+        if attempt.info:
+            yield attempt.info.provenance
+
+
+def _manifests(run: StoredRun) -> Iterator[str]:
+    return (provenance.code for provenance in _provenances(run) if provenance.code)
+
+
+def _named_objects(run: StoredRun) -> Iterator[str]:
+    for provenance in _provenances(run):
+        if provenance.packages:
+            yield provenance.packages
+        if provenance.git and provenance.git.diff:
+            yield provenance.git.diff
+
+
+@dataclass(frozen=True)
+class Thinned:
+    points: int
+    bytes: int
+
+
+def thin(layout: Layout, run_id: str, folder: Path, level: str) -> Thinned:
+    """Remove the points of a level and of those above it from the sealed metrics of a run that has ended."""
+    run = read_run(folder)
+    points = freed = 0
+    for attempt in run.attempts:
+        sealed = Path(attempt.folder) / "metrics.parquet"
+        if not sealed.exists() or attempt.status is None or not run.ended:
+            continue
+        before = read_sealed(sealed)
+        kept = {
+            name: type(series)(*(getattr(series, column)[keep] for column in ("steps", "times", "values", "levels")))
+            for name, series in before.items()
+            if (keep := series.levels < LEVELS[level]).any()
+        }
+        removed = sum(len(series.steps) for series in before.values()) - sum(len(s.steps) for s in kept.values())
+        if removed:
+            old_size = sealed.stat().st_size
+            write_sealed(sealed, to_table(kept))
+            status = to_json(attempt.status) | {"summaries": summarise(kept)}
+            _replace_status(Path(attempt.folder), status)
+            points, freed = points + removed, freed + old_size - sealed.stat().st_size
+    if points:
+        touch_run(folder)
+        journal.append(layout.journal, "thin", [run_id], level=level, points=points)
+    return Thinned(points, freed)
+
+
+def _replace_status(folder: Path, status: dict[str, Any]) -> None:
+    from rollbook.book.layout import write_json
+
+    write_json(folder / "status.json", status, sync=True)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Bytes of one run, by what they are for."""
+
+    run_id: str
+    task: str
+    folder: Path
+    metrics: int
+    checkpoints: int
+    media: int
+    other: int
+
+    @property
+    def total(self) -> int:
+        return self.metrics + self.checkpoints + self.media + self.other
+
+
+def usage(layout: Layout) -> list[Usage]:
+    """What each run takes, archived ones too, largest first."""
+    found = []
+    for base in (layout.tasks, layout.archive):
+        for run_id, folder in _folders(layout, base).items():
+            parts = {name: size_of(folder / name) for name in ("attempts", "checkpoints", "media", "files")}
+            other = sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
+            found.append(
+                Usage(
+                    run_id,
+                    folder.parent.name,
+                    folder,
+                    parts["attempts"],
+                    parts["checkpoints"],
+                    parts["media"] + parts["files"],
+                    other,
+                )
+            )
+    return sorted(found, key=lambda one: (-one.total, one.run_id))
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder; 0 when it is not there."""
+    total = 0
+    for base, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(base, name)).st_size  # noqa: PTH118
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def _folders(layout: Layout, base: Path) -> dict[str, Path]:
+    return {entry.name: Path(entry.path) for entry in layout.run_folders(base)}
+
+
+def _move(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(target)

@@ -1,0 +1,227 @@
+"""note, verbosity, delete, archive, restore, purge, thin, du: changes after the fact."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from rollbook.cli.options import (
+    book_option,
+    confirm,
+    current_book,
+    json_option,
+    select_runs,
+    selection_options,
+    yes_option,
+)
+from rollbook.cli.output import print_json, print_table, printable, say, size
+from rollbook.errors import RunNotFound, UsageError
+from rollbook.records import LEVELS
+
+if TYPE_CHECKING:
+    from rollbook.book.book import RunRecord
+    from rollbook.book.tidy import Hidden
+
+_LISTED = 30
+
+
+@click.command(epilog='\b\nExample:\n  rollbook note 9f2c "the first run with the new replay buffer"')
+@click.argument("run")
+@click.argument("text")
+@book_option
+def note(run: str, text: str) -> None:
+    """Add a note to a run."""
+    from rollbook.book import journal
+
+    book = current_book()
+    record = book.run(run)
+    journal.append(book.layout.journal, "note", [record.run_id], text=text)
+    say(f"noted at {record.run_id}")
+
+
+@click.command(epilog="\b\nExample:\n  rollbook verbosity 9f2c debug")
+@click.argument("run")
+@click.argument("level", type=click.Choice(list(LEVELS)))
+@book_option
+def verbosity(run: str, level: str) -> None:
+    """Switch the metrics of a live run: essential, info or debug."""
+    from rollbook.book import journal
+
+    book = current_book()
+    record = book.run(run)
+    if record.status != "running":
+        raise UsageError(f"run {record.run_id} is {record.status}", "only a running run can change its verbosity")
+    journal.append(book.layout.journal, "verbosity", [record.run_id], level=level)
+    say(f"{record.run_id} logs {level} metrics from the next second on")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  rollbook delete 9f2c\n  rollbook delete --min-steps 100 --where \"status = 'failed'\""
+)
+@selection_options
+@yes_option
+@book_option
+def delete(
+    runs: tuple[str, ...], regex: str | None, where: str | None, task: str | None, min_steps: int | None, yes: bool
+) -> None:
+    """Hide runs from every answer. `restore` brings them back until `purge`."""
+    from rollbook.book import tidy
+
+    book = current_book()
+    chosen = select_runs(book, runs, regex, where, task, min_steps)
+    _list(chosen)
+    if confirm(f"delete {_count(chosen)}?", yes):
+        tidy.delete(book.layout, [run.run_id for run in chosen])
+        say(f"deleted {_count(chosen)}; `rollbook restore RUN` undoes it, `rollbook purge` frees the space")
+
+
+@click.command(epilog="\b\nExample:\n  rollbook archive --where \"started_at < '2026-01-01'\"")
+@selection_options
+@yes_option
+@book_option
+def archive(
+    runs: tuple[str, ...], regex: str | None, where: str | None, task: str | None, min_steps: int | None, yes: bool
+) -> None:
+    """Move runs to the book's archive: kept whole, out of every answer."""
+    from rollbook.book import tidy
+
+    book = current_book()
+    chosen = select_runs(book, runs, regex, where, task, min_steps)
+    _list(chosen)
+    if confirm(f"archive {_count(chosen)}?", yes):
+        tidy.archive(book.layout, [run.run_id for run in chosen])
+        say(f"archived {_count(chosen)}; `rollbook restore RUN` undoes it")
+
+
+@click.command(epilog="\b\nExamples:\n  rollbook restore 9f2c\n  rollbook restore --all")
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--regex", metavar="RE", help="Runs whose readable name matches.")
+@click.option("--all", "everything", is_flag=True, help="Every deleted and archived run.")
+@book_option
+def restore(runs: tuple[str, ...], regex: str | None, everything: bool) -> None:
+    """Bring deleted or archived runs back."""
+    from rollbook.book import tidy
+
+    book = current_book()
+    chosen = _select_hidden(tidy.hidden_runs(book.layout), runs, regex, everything)
+    tidy.restore(book.layout, [run.run_id for run in chosen])
+    say(f"restored {_count(chosen)}")
+
+
+@click.command(epilog="\b\nExample:\n  rollbook purge --yes")
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--regex", metavar="RE", help="Only deleted runs whose readable name matches.")
+@yes_option
+@book_option
+def purge(runs: tuple[str, ...], regex: str | None, yes: bool) -> None:
+    """Remove deleted runs for good, and code that no run needs any more."""
+    from rollbook.book import tidy
+
+    book = current_book()
+    deleted = [run for run in tidy.hidden_runs(book.layout) if run.state == "deleted"]
+    chosen = _select_hidden(deleted, runs, regex, not runs and not regex) if deleted or runs or regex else []
+    if chosen:
+        print_table(["run", "task"], [[run.name, run.task] for run in chosen[:_LISTED]])
+        _say_more(len(chosen))
+        if not confirm(f"remove {_count(chosen)} for good? This cannot be undone", yes):
+            return
+    purged = tidy.purge(book.layout, [run.run_id for run in chosen])
+    code = purged.objects
+    say(f"purged {purged.runs} runs ({size(purged.bytes)}) and {code.count} code files ({size(code.bytes)})")
+
+
+@click.command(epilog="\b\nExample:\n  rollbook thin --level debug --older-than 30d")
+@click.option("--level", type=click.Choice(["debug", "info"]), required=True, help="Remove this level and above.")
+@click.option("--older-than", default="0d", show_default=True, metavar="AGE", help="Ended longer ago: 12h, 30d, 8w.")
+@click.option("--where", metavar="SQL", help="Only runs for which a condition on the view runs holds.")
+@yes_option
+@book_option
+def thin(level: str, older_than: str, where: str | None, yes: bool) -> None:
+    """Remove the more verbose metrics of old runs. This cannot be undone."""
+    from rollbook.book import tidy
+
+    book = current_book()
+    before = time.time() - _seconds(older_than)
+    condition = (
+        f"status in ('finished', 'failed', 'interrupted') and epoch(coalesce(finished_at, started_at)) < {before}"
+    )
+    chosen = book.runs(condition + (f" and ({where}\n)" if where else ""))
+    if not chosen:
+        raise RunNotFound("no run that has ended is that old", "`rollbook runs` lists them")
+    _list(chosen)
+    if not confirm(f"remove {level} metrics of {_count(chosen)} for good?", yes):
+        return
+    thinned = [tidy.thin(book.layout, run.run_id, run.folder, level) for run in chosen]
+    points, freed = sum(one.points for one in thinned), sum(one.bytes for one in thinned)
+    say(f"removed {points:,} points of {sum(one.points > 0 for one in thinned)} runs, {size(max(freed, 0))}")
+
+
+@click.command(epilog="\b\nExample:\n  rollbook du --limit 5")
+@click.option("--limit", "-n", default=10, show_default=True, help="The largest N runs; 0 for all.")
+@json_option
+@book_option
+def du(limit: int, as_json: bool) -> None:
+    """How much room the book takes, and what takes it."""
+    from rollbook.book import tidy
+
+    book = current_book()
+    used = tidy.usage(book.layout)
+    shared = {name: tidy.size_of(book.path / name) for name in ("objects", "journal", "cache")}
+    columns = ("metrics", "checkpoints", "media", "other", "total")
+    if as_json:
+        rows = [{"run_id": u.run_id, "task": u.task, **{c: getattr(u, c) for c in columns}} for u in used]
+        print_json([*rows, *({"folder": name, "total": count} for name, count in shared.items())])
+        return
+    shown = used[:limit] if limit else used
+    print_table(
+        ["run", "task", *columns],
+        [[u.run_id, u.task, *(size(getattr(u, c)) for c in columns)] for u in shown],
+        right=columns,
+    )
+    total = sum(u.total for u in used)
+    parts = ", ".join(f"{name} {size(count)}" for name, count in shared.items())
+    say(f"{len(used):,} runs {size(total)}, {parts}; in all {size(total + sum(shared.values()))} in {book.path}")
+
+
+def _select_hidden(hidden: list[Hidden], runs: tuple[str, ...], regex: str | None, everything: bool) -> list[Hidden]:
+    from rollbook.book.find import match_ids, match_names, one_of
+
+    if not (runs or regex or everything):
+        raise UsageError("name the runs", "give RUN..., --regex RE or --all; `rollbook runs --hidden` lists them")
+    by_id = {run.run_id: run for run in hidden}
+    names = {run.run_id: run.name for run in hidden}
+    chosen = dict.fromkeys(by_id if everything else ())
+    if regex:
+        chosen |= dict.fromkeys(match_names(regex, names))
+    for reference in runs:
+        matching = match_ids(reference, by_id) or match_names(reference, names)
+        chosen[one_of(reference, matching, by_id)] = None
+    if not chosen:
+        raise RunNotFound("no deleted or archived run matches", "`rollbook runs --hidden` lists them")
+    return [by_id[run_id] for run_id in chosen]
+
+
+def _list(chosen: list[RunRecord]) -> None:
+    """What is about to change, before the question."""
+    rows = [[run.name, run.task, run.status, run.last_step, run.tags or ""] for run in chosen[:_LISTED]]
+    print_table(["run", "task", "status", "step", "tags"], rows, right=["step"])
+    _say_more(len(chosen))
+
+
+def _say_more(count: int) -> None:
+    if count > _LISTED:
+        say(f"... and {count - _LISTED:,} more")
+
+
+def _count(chosen: list[RunRecord] | list[Hidden]) -> str:
+    return printable(chosen[0].run_id) if len(chosen) == 1 else f"{len(chosen):,} runs"
+
+
+def _seconds(age: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", age.strip())
+    if not match:
+        raise UsageError(f"{age!r} is no age", "write a number and a unit: 90s, 30m, 12h, 30d or 8w")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}[match[2]]

@@ -1,0 +1,94 @@
+"""Options that many commands share, and the choice of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rollbook.errors import RunNotFound, UsageError
+
+if TYPE_CHECKING:
+    from rollbook.book.book import Book, RunRecord
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _remember_book(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.obj = {**(context.obj or {}), "book": value}
+
+
+def book_option(command: Command) -> Command:
+    return click.option("--book", metavar="DIR", expose_value=False, callback=_remember_book, help="The book to use.")(
+        command
+    )
+
+
+def json_option(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON array of objects.")(command)
+
+
+def selection_options(command: Command) -> Command:
+    """RUN... --regex --where --task --min-steps: which runs a command is about."""
+    for option in (
+        click.argument("runs", nargs=-1, metavar="[RUN]..."),
+        click.option("--regex", metavar="RE", help="Runs whose readable name matches."),
+        click.option("--where", metavar="SQL", help="Runs for which a condition on the view runs holds."),
+        click.option("--task", metavar="TASK", help="Only runs of this task."),
+        click.option("--min-steps", type=int, metavar="N", help="Runs that ended with fewer than N steps."),
+    ):
+        command = option(command)
+    return command
+
+
+def yes_option(command: Command) -> Command:
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
+
+
+def current_book() -> Book:
+    """The book that --book, the environment or the configuration leads to."""
+    from rollbook.book.book import open_book
+
+    return open_book(chosen_path())
+
+
+def chosen_path() -> str | None:
+    context = click.get_current_context()
+    return (context.obj or {}).get("book")
+
+
+def select_runs(
+    book: Book, runs: tuple[str, ...], regex: str | None, where: str | None, task: str | None, min_steps: int | None
+) -> list[RunRecord]:
+    """Everything that all of the given conditions hold for. At least one is needed."""
+    import re
+
+    if not (runs or regex or where or min_steps is not None):
+        raise UsageError("name the runs", "give RUN..., --regex RE, --where SQL or --min-steps N")
+    conditions = ["true"]
+    if where:
+        conditions.append(f"({where}\n)")
+    if min_steps is not None:
+        conditions.append(f"coalesce(last_step, 0) < {int(min_steps)} and status <> 'running'")
+    chosen = book.runs(" and ".join(conditions))
+    if task:
+        chosen = [run for run in chosen if run.task == task]
+    if regex:
+        try:
+            pattern = re.compile(regex)
+        except re.error as error:
+            raise UsageError(f"{regex!r} is not a regular expression: {error}") from None
+        chosen = [run for run in chosen if pattern.search(run.name)]
+    if runs:
+        named = {book.run(reference).run_id for reference in runs}
+        chosen = [run for run in chosen if run.run_id in named]
+    if not chosen:
+        raise RunNotFound("no run matches", "`rollbook runs` lists them")
+    return chosen
+
+
+def confirm(question: str, yes: bool) -> bool:
+    """One question, on stderr; --yes answers it."""
+    return yes or click.confirm(question, err=True)

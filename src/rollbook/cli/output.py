@@ -1,0 +1,129 @@
+"""How answers look: tables for people, JSON for programs. What users named is never taken for markup."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def say(text: str) -> None:
+    """Talk, on stderr."""
+    print(text, file=sys.stderr)
+
+
+def printable(text: object) -> str:
+    """Control characters made visible, so that a name cannot steer the terminal."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
+
+
+def print_json(rows: Sequence[Any]) -> None:
+    """One array of objects."""
+    print(json.dumps([to_plain(row) for row in rows], indent=1, ensure_ascii=False))
+
+
+def to_plain(value: Any) -> Any:
+    """What JSON can say: times as ISO 8601 in UTC, NaN and infinities as text."""
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or UTC).isoformat().replace("+00:00", "Z")
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return str(value)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:
+    """A table as wide as it needs to be in a file or pipe, fitted to the window in a terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = sys.stdout.isatty()
+    table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, header_style="bold" if terminal else "")
+    numeric = set(right)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numeric else "left", no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(cell(value), style=_style(value) if terminal else "") for value in row))
+    console = Console(file=sys.stdout, width=None if terminal else 10_000, highlight=False)
+    console.print(table)
+
+
+_STYLES = {"running": "cyan", "finished": "green", "failed": "red", "interrupted": "yellow", "lost": "magenta"}
+
+
+def _style(value: Any) -> str:
+    return _STYLES.get(value, "") if isinstance(value, str) else ""
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, list | tuple):
+        return printable(", ".join(cell(item) for item in value))
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return printable(value)
+
+
+def number(value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) and abs(value) < 1e7:
+        return str(int(value))
+    return f"{value:.6g}"
+
+
+def thousands(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
+
+
+def size(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.0f}s" if seconds >= 10 else f"{seconds:.1f}s"
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 48:
+        return f"{hours / 24:.0f}d"
+    return f"{minutes:.0f}m" if minutes < 100 else f"{hours:.0f}h"
+
+
+def ago(moment: datetime) -> str:
+    return duration(max((datetime.now(UTC) - moment.replace(tzinfo=UTC)).total_seconds(), 0.0)) + " ago"
+
+
+def relative(path: Path) -> str:
+    """A path as a user would type it from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,129 @@
+"""tag add, tag remove, tag list."""
+
+from __future__ import annotations
+
+import click
+
+from rollbook.cli.options import (
+    book_option,
+    confirm,
+    current_book,
+    json_option,
+    select_runs,
+    selection_options,
+    yes_option,
+)
+from rollbook.cli.output import print_json, print_table, printable, say
+from rollbook.errors import RunNotFound, UsageError
+
+
+@click.group(epilog="\b\nExample:\n  rollbook tag add latest --source-tag v1.0.0b2-9-g4605546")
+def tag() -> None:
+    """Name groups of runs. A tag changes for many runs in one step, and the journal keeps who changed what."""
+
+
+def _source_option(command: click.decorators.FC) -> click.decorators.FC:
+    return click.option("--source-tag", metavar="TAG", help="Runs that carry this tag, or are of this git version.")(
+        command
+    )
+
+
+@tag.command(epilog="\b\nExample:\n  rollbook tag add latest --where \"git_describe = 'v1.2-3-gabc'\" --yes")
+@click.argument("name")
+@selection_options
+@_source_option
+@yes_option
+@book_option
+def add(
+    name: str,
+    runs: tuple[str, ...],
+    regex: str | None,
+    where: str | None,
+    task: str | None,
+    min_steps: int | None,
+    source_tag: str | None,
+    yes: bool,
+) -> None:
+    """Add a tag to runs."""
+    _change("tag", name, runs, regex, _with_source(where, source_tag), task, min_steps, yes)
+
+
+@tag.command(epilog="\b\nExample:\n  rollbook tag remove latest --source-tag rlops-pilot")
+@click.argument("name")
+@selection_options
+@_source_option
+@yes_option
+@book_option
+def remove(
+    name: str,
+    runs: tuple[str, ...],
+    regex: str | None,
+    where: str | None,
+    task: str | None,
+    min_steps: int | None,
+    source_tag: str | None,
+    yes: bool,
+) -> None:
+    """Remove a tag from runs."""
+    where = _with_source(where, source_tag)
+    if not (runs or regex or where or min_steps is not None):
+        where = _carries(name)
+    _change("untag", name, runs, regex, where, task, min_steps, yes)
+
+
+@tag.command(name="list", epilog="\b\nExample:\n  rollbook tag list --json")
+@json_option
+@book_option
+def list_tags(as_json: bool) -> None:
+    """Every tag, with how many runs carry it."""
+    rows = current_book().rows(
+        """select tag, count(*) as runs, count(distinct (task, algo, env)) as cells, max(started_at) as newest
+        from tags join runs using (run_id) group by tag order by newest desc, tag"""
+    )
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(["tag", "runs", "cells", "newest"], [list(row.values()) for row in rows], right=["runs", "cells"])
+    else:
+        say("no run carries a tag; `rollbook tag add NAME RUN` adds one")
+
+
+def _carries(tag_name: str) -> str:
+    return f"list_contains(tags, '{tag_name.replace(chr(39), chr(39) * 2)}')"
+
+
+def _with_source(where: str | None, source_tag: str | None) -> str | None:
+    if source_tag is None:
+        return where
+    quoted = source_tag.replace("'", "''")
+    source = f"({_carries(source_tag)} or git_describe = '{quoted}')"
+    return f"({where}\n) and {source}" if where else source
+
+
+def _change(
+    kind: str,
+    name: str,
+    runs: tuple[str, ...],
+    regex: str | None,
+    where: str | None,
+    task: str | None,
+    min_steps: int | None,
+    yes: bool,
+) -> None:
+    from rollbook.book import journal
+
+    if not name.strip():
+        raise UsageError("a tag needs at least one character", "rollbook tag add latest RUN")
+    book = current_book()
+    chosen = select_runs(book, runs, regex, where, task, min_steps)
+    chosen = [run for run in chosen if (name in run.tags) == (kind == "untag")]
+    if not chosen:
+        raise RunNotFound(f"every matching run {'lacks' if kind == 'untag' else 'has'} the tag {name!r} already")
+    if len(chosen) > 1:
+        print_table(["run", "tags"], [[run.name, run.tags or ""] for run in chosen[:30]])
+        verb = "add the tag {} to" if kind == "tag" else "remove the tag {} from"
+        if not confirm(f"{verb.format(printable(name))} {len(chosen)} runs?", yes):
+            return
+    journal.append(book.layout.journal, kind, [run.run_id for run in chosen], tags=[name])
+    runs_text = f"{len(chosen)} run{'s' if len(chosen) > 1 else ''}"
+    say(f"{runs_text} {'tagged' if kind == 'tag' else 'untagged'} {printable(name)}")
