@@ -44,7 +44,7 @@ NAMES = (
 )
 CONFIG = {"algo": "sac", "env": "Hopper-v5", "seed": 1, "lr": 3e-4}
 ROWS = 200_000
-MOST_ROWS = {"tensorboardX": 20_000, "wandb": 100_000, "mlflow": 300}  # a row costs the same, and they take their time
+MOST_ROWS = {"tensorboardX": 20_000, "wandb": 50_000, "mlflow": 300}  # a row costs the same, and they take their time
 SETTLE_SECONDS = 3.0
 STARTUP_FILES = 500
 STARTUP_REPETITIONS = 11
@@ -168,7 +168,7 @@ def count_cpu(name: str, rows: int, folder: Path) -> dict[str, Any]:
             log(dict(zip(NAMES, values[10 * step : 10 * step + 10], strict=True)), step)
 
     before = cpu_seconds()
-    loop(lambda row, step: None)
+    loop(lambda *_: None)
     of_the_loop = cpu_seconds() - before
 
     tool = TOOLS[name](folder)
@@ -340,7 +340,7 @@ def ask_worker(what: str, name: str, rows: int) -> dict[str, Any]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "--worker", what, "--tool", name, "--rows", str(rows), "--folder", str(folder)]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if done.returncode:

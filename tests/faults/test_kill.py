@@ -23,7 +23,7 @@ LOGS_ALL_THE_TIME = """
             ready()
         if step % 20 == 0:
             diary.write(f"{time.time()} {step + 1}\\n")
-            time.sleep(0.0005)
+            time.sleep(0.005)
 """
 
 SAVES_ALL_THE_TIME = """
@@ -41,7 +41,7 @@ FINISHES = """
     run = start()
     for step in range(60_000):
         run.log({"value": step, **{f"other/{i}": 1.0 for i in range(10)}}, step=step)
-    time.sleep(1.2)
+    time.sleep(1.0)
     ready()
     run.finish()
 """
@@ -53,38 +53,48 @@ def rows_due(diary: Path, killed_at: float) -> int:
     return max((int(rows) for when, rows in lines if float(when) <= killed_at - 1.0), default=0)
 
 
-def kill_while_logging(launch: Launch, book: Path, diary: Path, moment: float) -> None:
-    child = launch(LOGS_ALL_THE_TIME, diary)
-    wait_ready(child)
-    time.sleep(moment)
-    killed_at = time.time()
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+def kill_while_logging(launch: Launch, book: Path, folder: Path, moments: list[float]) -> None:
+    """One process for each moment, all in one book; each is killed so long after its first row."""
+    children = [launch(LOGS_ALL_THE_TIME, folder / f"diary_{number}") for number in range(len(moments))]
+    for child in children:
+        wait_ready(child)
+    began, killed = time.time(), {}
+    for moment, number in sorted(zip(moments, range(len(moments)), strict=True)):
+        time.sleep(max(0.0, began + moment - time.time()))
+        killed[number] = time.time()
+        children[number].send_signal(signal.SIGKILL)
+    for child in children:
+        child.wait()
 
-    assert statuses(book) == ["lost"]
-    steps = steps_of(book)
-    assert len(steps) >= rows_due(diary, killed_at)
-    assert steps == list(range(len(steps)))
-    values = rollbook.open(book).sql("select count(*) from metrics where name = 'value' and value <> step * 0.5")
-    assert values.fetchall() == [(0,)]
-    assert rollbook.open(book).problems() == []
+    opened = rollbook.open(book)
+    assert opened.sql("select distinct status from runs").fetchall() == [("lost",)]
+    assert opened.problems() == []
+    for number, at in killed.items():
+        points = opened.sql(
+            "select step, m.name, value from metrics m join runs using (run_id) where command like ? order by step, m.name",
+            [f"%diary_{number}"],
+        ).fetchall()
+        rows = len(points) // 2
+        assert rows >= rows_due(folder / f"diary_{number}", at)
+        expected = [(step, name, step * factor) for step in range(rows) for name, factor in (("twice", 2.0), ("value", 0.5))]
+        assert points == expected
 
 
-@pytest.mark.parametrize("case", range(20))
-def test_a_kill_loses_at_most_the_last_second(launch: Launch, book: Path, tmp_path: Path, case: int) -> None:
-    moment = random.Random(case).uniform(0.0, 2.2)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_kill_loses_at_most_the_last_second(launch: Launch, book: Path, tmp_path: Path, seed: int) -> None:
+    moments = random.Random(seed).choices([step / 1000 for step in range(2500)], k=10)
 
-    kill_while_logging(launch, book, tmp_path / "diary", moment)
+    kill_while_logging(launch, book, tmp_path, moments)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(100, 300))
+@pytest.mark.parametrize("seed", range(100, 120))
 def test_a_kill_loses_at_most_the_last_second_at_two_hundred_moments(
-    launch: Launch, book: Path, tmp_path: Path, case: int
+    launch: Launch, book: Path, tmp_path: Path, seed: int
 ) -> None:
-    moment = random.Random(case).uniform(0.0, 7.0)
+    moments = random.Random(seed).choices([step / 1000 for step in range(7000)], k=10)
 
-    kill_while_logging(launch, book, tmp_path / "diary", moment)
+    kill_while_logging(launch, book, tmp_path, moments)
 
 
 def kill_while_saving(launch: Launch, book: Path, moment: float) -> None:
@@ -106,7 +116,7 @@ def kill_while_saving(launch: Launch, book: Path, moment: float) -> None:
     assert max(checkpoint.rows for checkpoint in saved) <= len(steps)
 
 
-@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize("case", range(4))
 def test_a_kill_during_a_save_leaves_only_checkpoints_that_load(launch: Launch, book: Path, case: int) -> None:
     kill_while_saving(launch, book, random.Random(case).uniform(0.0, 0.6))
 
@@ -130,7 +140,7 @@ def kill_while_finishing(launch: Launch, book: Path, moment: float) -> None:
     assert figures == (60_000, 0.0, 59_999.0)
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5])
+@pytest.mark.parametrize("moment", [0.0, 0.04, 0.1, 0.2, 0.4])
 def test_a_kill_during_finish_loses_nothing(launch: Launch, book: Path, moment: float) -> None:
     kill_while_finishing(launch, book, moment)
 

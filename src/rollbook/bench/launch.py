@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,7 +27,7 @@ from rollbook.book import journal
 from rollbook.book.layout import Layout, readable_name, touch_run, write_json
 from rollbook.book.processes import this_process
 from rollbook.book.provenance import gather
-from rollbook.book.run_folder import Launch
+from rollbook.book.run_folder import Launch, read_run
 from rollbook.book.settings import Settings
 from rollbook.book.writer import create_run_folder
 from rollbook.errors import UsageError
@@ -73,7 +74,7 @@ def launch(layout: Layout, settings: Settings, job: Job) -> Done:
         run_id, folder = create_run_folder(layout, job.task, now)
     provenance = job.provenance or gather(layout, settings, _script(job), save_code=True)
     state = Launch(
-        info=_info(run_id, job, settings, now),
+        info=read_run(folder).info if job.resume else _info(run_id, job, settings, now),
         provenance=provenance,
         process=this_process(),
         started_at=now,
@@ -151,6 +152,8 @@ def _environment(layout: Layout, job: Job, run_id: str) -> dict[str, str]:
     if job.resume:
         own = {**own, "ROLLBOOK_RESUME": run_id}
         del own["ROLLBOOK_RUN_ID"]
+    if job.tags:
+        own["ROLLBOOK_TAGS"] = ",".join(job.tags)
     if job.benchmark:
         own["ROLLBOOK_BENCHMARK"] = job.benchmark
     return {**os.environ, **own, **job.environment}
@@ -206,6 +209,20 @@ def _script(job: Job) -> Path | None:
         if path.suffix == ".py" and path.is_file():
             return path
     return job.cwd / "program"
+
+
+def program_arguments(command: Sequence[str]) -> list[str]:
+    """What the program itself is given: not the interpreter's own options, nor the script or module that it runs."""
+    arguments = list(command[1:])
+    if not re.fullmatch(r"python[0-9.]*", Path(command[0]).name):
+        return arguments
+    for place, argument in enumerate(arguments):
+        if argument in ("-m", "-c"):
+            return arguments[place + 2 :]
+        takes_value = place > 0 and arguments[place - 1] in ("-W", "-X")
+        if not argument.startswith("-") and not takes_value:
+            return arguments[place + 1 :]
+    return []
 
 
 def parse_arguments(arguments: Sequence[str]) -> dict[str, Any]:
@@ -266,8 +283,10 @@ def with_arguments(command: Sequence[str], changes: Mapping[str, str]) -> list[s
             if name == key and equals:
                 changed[place] = f"{key}={value}"
                 break
-            if part in names and place + 1 < len(changed):
-                changed[place + 1] = value
+            if part in names:
+                given = changed[place + 1 : place + 2]
+                is_flag = not given or (given[0].startswith("-") and not _is_number(given[0]))
+                changed[place + 1 : place + 1 if is_flag else place + 2] = [value]
                 break
         else:
             changed += [f"--{key.replace('_', '-')}", value]

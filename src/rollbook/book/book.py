@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rollbook.book.columns import from_numpy
 from rollbook.book.find import match_ids, match_names, one_of
 from rollbook.book.layout import Layout
 from rollbook.book.query import Engine
@@ -66,8 +67,12 @@ class RunRecord:
             hint = did_you_mean(name, series) or f"it logged: {', '.join(sorted(series)) or 'nothing yet'}"
             raise MetricNotFound(f"run {self.run_id} did not log the metric {name!r}", hint)
         one = series[name]
-        micros = pa.array(np.round(one.times * 1e6).astype(np.int64)).view(pa.timestamp("us"))
-        return pa.table({"step": one.steps, "time": micros, "value": one.values})
+        columns = {
+            "step": from_numpy(one.steps, pa.int64()),
+            "time": from_numpy(np.rint(one.times * 1e6).astype(np.int64), pa.timestamp("us")),
+            "value": from_numpy(one.values, pa.float64()),
+        }
+        return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
     def metric_names(self) -> list[str]:
         return sorted(run_series(self.stored(), []))

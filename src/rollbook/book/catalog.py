@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rollbook.book import journal
+from rollbook.book.columns import read_parquet, to_column, to_table
 from rollbook.book.entries import Entry, read_entry
 from rollbook.book.layout import Layout, read_json, write_atomically, write_json
 from rollbook.book.summaries import COLUMNS as SUMMARY_COLUMNS
@@ -81,14 +82,12 @@ class Snapshot:
 
 
 def rows_to_table(name: str, entries: Iterable[Entry]) -> pa.Table:
-    import pyarrow as pa
-
     rows = [row for entry in entries for row in entry.tables[name]]
     if name == "summaries":
         rows = [{"run_id": row["run_id"]} | dict(zip(SUMMARY_COLUMNS, row["values"], strict=False)) for row in rows]
     if name == "checkpoints":
         rows = [row | {"time": round(row["time"] * 1e6)} for row in rows]
-    return pa.Table.from_pylist(rows, schema=schemas()[name])
+    return to_table(rows, schemas()[name])
 
 
 class Catalog:
@@ -155,13 +154,12 @@ class Catalog:
 
     def _load_generation(self) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         try:
             current = (self.folder / "current").read_text()
             if current == self._generation:
                 return
-            index = pq.read_table(self.folder / current / "runs.parquet", columns=["run_id", "mtime_ns"])
+            index = read_parquet(self.folder / current / "runs.parquet", columns=["run_id", "mtime_ns"])
         except (OSError, pa.ArrowInvalid, UnicodeDecodeError):
             self._generation, self._settled = "", {}
             return
@@ -171,7 +169,6 @@ class Catalog:
     def _write_generation(self, fresh: set[str], settled: list[Entry]) -> None:
         """The tables anew, in a folder of their own; `current` then names it. Readers of the old one go on."""
         import pyarrow as pa
-        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         name = f"{time.time_ns()}-{secrets.token_hex(4)}"
@@ -180,9 +177,9 @@ class Catalog:
         for table in TABLES:
             parts = [rows_to_table(table, settled)]
             if old and fresh:
-                kept = pq.read_table(old[table], schema=schemas()[table], partitioning=None)
+                kept = read_parquet(old[table])
                 if len(fresh) < len(self._settled):
-                    kept = kept.filter(pc.is_in(kept.column("run_id"), pa.array(list(fresh))))
+                    kept = kept.filter(to_column([run in fresh for run in kept["run_id"].to_pylist()], pa.bool_()))
                 parts.insert(0, kept)
             pq.write_table(pa.concat_tables(parts), self.folder / name / f"{table}.parquet", compression="zstd")
         write_atomically(self.folder / "current", name.encode())

@@ -94,13 +94,27 @@ def read_after(journal: Path, number: int, problems: list[str] | None = None) ->
         path = journal / f"{found:0{_DIGITS}d}.json"
         try:
             entry = read_json(path)
-            if not isinstance(entry, dict) or not isinstance(entry.get("runs"), list) or "kind" not in entry:
+            if not _is_entry(entry):
                 raise CorruptFile(f"{path} is not a journal entry")
+        except FileNotFoundError:
+            continue  # a file whose name only looks like a number of ours
         except CorruptFile as error:
             if problems is not None:
                 problems.append(error.message)
             continue
         yield found, entry
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+        return False
+    if entry["kind"] == "verdict" and not (isinstance(entry.get("time"), int | float) and "user" in entry):
+        return False
+    return _is_text_list(entry.get("runs")) and _is_text_list(entry.get("tags", []))
+
+
+def _is_text_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 @dataclass

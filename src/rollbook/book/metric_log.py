@@ -2,12 +2,11 @@
 
 A frame is `RBM1`, payload length and CRC-32 (little-endian u32 each), then the payload:
 
-    u32 rows | u32 header bytes | header: JSON [[level, [name, ...]], ...], padded with spaces to 8 bytes
-    u32 set id of each row, padded to 8 bytes | i64 step of each row | f64 time of each row
-    f64 values, row after row: a row has as many as its set has names
+    u32 header bytes | header: JSON [[level, [name, ...], rows], ...], padded with spaces so that the rows are aligned
+    the rows of each key set in turn: i64 step, f64 time, f64 value of each name
 
 Each batch names its own key sets, so that a damaged batch costs its own rows and nothing else, and writing one is
-three copies and a checksum: a background thread that looped over rows in Python would stall training through the GIL.
+a copy and a checksum: a background thread that looped over rows in Python would stall training through the GIL.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import json
 import mmap
 import struct
 import zlib
-from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,51 +28,70 @@ if TYPE_CHECKING:
 
 MAGIC = b"RBM1"
 _HEAD = struct.Struct("<4sII")
-_COUNTS = struct.Struct("<II")
 _LENGTH = struct.Struct("<I")
 
 KeySet = tuple[str, tuple[str, ...]]  # level, metric names
+RowAppender = tuple[Callable[..., bytes], Callable[[bytes], None]]  # pack a row, extend the buffer
 
 
-class RowBuffer:
-    """Rows since the last flush, in typed arrays. The caller locks; `Run.log` appends in place."""
+class KeyRows:
+    """Rows with the same level and names, since the last flush.
 
-    __slots__ = ("ids", "key_sets", "set_ids", "steps", "times", "values")
+    There is no lock: a row is packed first and appended by one call into C, which no other thread or signal can
+    interrupt, and `take` removes exactly what it copied, so what is appended meanwhile stays.
+    """
 
-    def __init__(self) -> None:
-        self.key_sets: list[KeySet] = []
-        self.ids: dict[str, dict[tuple[str, ...], int]] = {level: {} for level in LEVELS}
-        self.set_ids = array("I")
-        self.steps = array("q")
-        self.times = array("d")
-        self.values = array("d")
+    __slots__ = ("_rows", "_struct", "appender", "level", "names")
 
-    def register(self, level: str, names: tuple[str, ...]) -> int:
-        set_id = self.ids[level][names] = len(self.key_sets)
-        self.key_sets.append((level, names))
-        return set_id
+    def __init__(self, level: str, names: tuple[str, ...]) -> None:
+        self.level = level
+        self.names = names
+        self._rows = bytearray()
+        self._struct = struct.Struct(f"<qd{len(names)}d")
+        self.appender: RowAppender = (self._struct.pack, self._rows.extend)
 
-    def cut(self, rows: int, values: int) -> None:
-        """Forget a row that failed half-way."""
-        del self.set_ids[rows:], self.steps[rows:], self.times[rows:], self.values[values:]
+    def __len__(self) -> int:
+        return len(self._rows) // self._struct.size
 
-    def encode(self) -> bytes:
-        """One frame."""
-        header = json.dumps(self.key_sets, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-        header += b" " * (-len(header) % 8)
-        set_ids = self.set_ids.tobytes()
-        payload = b"".join(
-            (
-                _COUNTS.pack(len(self.times), len(header)),
-                header,
-                set_ids,
-                b"\0" * (-len(set_ids) % 8),
-                memoryview(self.steps),
-                memoryview(self.times),
-                memoryview(self.values),
-            )
-        )
-        return _HEAD.pack(MAGIC, len(payload), _checksum(payload)) + payload
+    def append(self, step: int, time: float, values: list[float]) -> None:
+        self._rows.extend(self._struct.pack(step, time, *values))
+
+    def take(self) -> Block:
+        rows = bytes(self._rows)
+        del self._rows[: len(rows)]
+        return Block(self.level, self.names, rows, self._struct)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Packed rows of one key set."""
+
+    level: str
+    names: tuple[str, ...]
+    packed: bytes
+    layout: struct.Struct
+
+    def __len__(self) -> int:
+        return len(self.packed) // self.layout.size
+
+    def last_step(self) -> int:
+        """The largest step, read at C speed: this runs while training does."""
+        words = memoryview(self.packed).cast("q")
+        return max(words[:: self.layout.size // 8])
+
+    def rows(self) -> Iterator[tuple[int, float, dict[str, float]]]:
+        """(step, time, values) one by one."""
+        for step, time, *values in self.layout.iter_unpack(self.packed):
+            yield step, time, dict(zip(self.names, values, strict=True))
+
+
+def encode(blocks: list[Block]) -> bytes:
+    """One frame."""
+    table = [[block.level, block.names, len(block)] for block in blocks]
+    header = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    header += b" " * (-(len(header) + _LENGTH.size) % 8)
+    payload = b"".join((_LENGTH.pack(len(header)), header, *(block.packed for block in blocks)))
+    return _HEAD.pack(MAGIC, len(payload), _checksum(payload)) + payload
 
 
 def _checksum(payload: bytes | memoryview) -> int:
@@ -91,10 +108,11 @@ class Series:
     values: NDArray[np.float64]
     levels: NDArray[np.int8]
 
-    def until(self, time: float) -> Series:
-        """The points logged at `time` or before it."""
-        kept = self.times <= time
-        return Series(self.steps[kept], self.times[kept], self.values[kept], self.levels[kept])
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        return self.steps, self.times, self.values, self.levels
+
+    def where(self, kept: NDArray[np.bool_]) -> Series:
+        return Series(*(column[kept] for column in self.columns()))
 
 
 @dataclass
@@ -171,27 +189,19 @@ def _decode(payload: memoryview, columns: dict[KeySet, list[tuple[Any, Any, Any]
     """Add a batch's rows to the columns of their key sets: (steps, times, values as rows x names)."""
     import numpy as np
 
-    rows, header_size = _COUNTS.unpack_from(payload)
-    start = _COUNTS.size + header_size
-    header = bytes(payload[_COUNTS.size : start]).decode("utf-8", "surrogatepass")
-    key_sets: list[KeySet] = [(level, tuple(names)) for level, names in json.loads(header)]
-    # Copies, since the file is unmapped when reading ends.
-    set_ids = np.frombuffer(payload, "<u4", rows, start).copy()
-    start += set_ids.nbytes + (-set_ids.nbytes % 8)
-    steps = np.frombuffer(payload, "<i8", rows, start).copy()
-    times = np.frombuffer(payload, "<f8", rows, start + 8 * rows).copy()
-    values = np.frombuffer(payload, "<f8", offset=start + 16 * rows).copy()
-    if len(key_sets) == 1:
-        columns.setdefault(key_sets[0], []).append((steps, times, values.reshape(rows, -1)))
-        return int(rows)
-    widths = np.array([len(names) for _, names in key_sets])[set_ids]
-    offsets = np.cumsum(widths) - widths
-    for set_id, key_set in enumerate(key_sets):
-        mine = np.flatnonzero(set_ids == set_id)
-        if len(mine):
-            cells = offsets[mine][:, None] + np.arange(len(key_set[1]))
-            columns.setdefault(key_set, []).append((steps[mine], times[mine], values[cells]))
-    return int(rows)
+    (header_size,) = _LENGTH.unpack_from(payload)
+    start = _LENGTH.size + header_size
+    header = bytes(payload[_LENGTH.size : start]).decode("utf-8", "surrogatepass")
+    total = 0
+    for level, names, rows in json.loads(header):
+        width = len(names) + 2
+        # A copy, since the file is unmapped when reading ends.
+        block = np.frombuffer(payload, "<f8", rows * width, start).reshape(rows, width).copy()
+        start += block.nbytes
+        total += rows
+        steps = np.ascontiguousarray(block[:, 0]).view("<i8")
+        columns.setdefault((level, tuple(names)), []).append((steps, block[:, 1], block[:, 2:]))
+    return total
 
 
 def _series(columns: dict[KeySet, list[tuple[Any, Any, Any]]]) -> dict[str, Series]:
@@ -200,9 +210,10 @@ def _series(columns: dict[KeySet, list[tuple[Any, Any, Any]]]) -> dict[str, Seri
     pieces: dict[str, list[Series]] = {}
     for (level, names), parts in columns.items():
         steps, times, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+        by_name = np.ascontiguousarray(values.T)  # once, since everything that follows goes along a metric
         levels = np.full(len(steps), LEVELS[level], np.int8)
-        for column, name in enumerate(names):
-            pieces.setdefault(name, []).append(Series(steps, times, values[:, column], levels))
+        for name, column in zip(names, by_name, strict=True):
+            pieces.setdefault(name, []).append(Series(steps, times, column, levels))
     return {name: join(pieces[name]) for name in sorted(pieces)}
 
 
@@ -210,11 +221,11 @@ def join(parts: list[Series]) -> Series:
     """One ordered series of several."""
     import numpy as np
 
-    steps, times, values, levels = (
-        np.concatenate([getattr(part, column) for part in parts]) if len(parts) > 1 else getattr(parts[0], column)
-        for column in ("steps", "times", "values", "levels")
-    )
-    if len(parts) > 1 or np.any(steps[1:] < steps[:-1]):
-        order = np.lexsort((times, steps))
-        steps, times, values, levels = steps[order], times[order], values[order], levels[order]
-    return Series(steps, times, values, levels)
+    if len(parts) == 1:
+        whole = parts[0]
+    else:
+        whole = Series(*(np.concatenate(column) for column in zip(*(part.columns() for part in parts), strict=True)))
+    if len(parts) == 1 and not np.any(whole.steps[1:] < whole.steps[:-1]):
+        return whole
+    order = np.lexsort((whole.times, whole.steps))
+    return Series(*(column[order] for column in whole.columns()))

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rollbook.book.columns import from_numpy, read_parquet, to_column, to_table
+from rollbook.book.metric_log import Series
 from rollbook.book.run_folder import read_run, run_series
-from rollbook.book.sealed import to_table
+from rollbook.book.sealed import to_table as sealed_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,8 +131,9 @@ class Packs:
         import pyarrow as pa
 
         with duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT}) as connection:
-            connection.register("plain", pa.table({"run_id": [r for r, _ in plain], "path": [p for _, p in plain]}))
-            connection.register("joined", pa.concat_tables([_empty_metrics(), *joined]))
+            schema = pa.schema({"run_id": pa.string(), "path": pa.string()})
+            connection.register("plain", to_table([{"run_id": run_id, "path": path} for run_id, path in plain], schema))
+            connection.register("joined", unite_metrics(joined))
             parts = [f"select {COLUMNS} from joined"]
             if plain:
                 connection.execute("set variable paths = (select list(path) from plain)")
@@ -151,7 +154,8 @@ class Packs:
             f"copy (select * from ({query}) order by name, run_id, step, time) to '{_quoted(path)}' "
             "(format parquet, compression zstd, row_group_size 122880)"
         )
-        table = pa.table({"run_id": list(runs), "mtime_ns": pa.array(list(runs.values()), pa.int64())})
+        schema = pa.schema({"run_id": pa.string(), "mtime_ns": pa.int64()})
+        table = to_table([{"run_id": run_id, "mtime_ns": mtime} for run_id, mtime in runs.items()], schema)
         aside = index.with_suffix(".writing")
         pq.write_table(table, aside)
         aside.replace(index)
@@ -193,29 +197,23 @@ class Packs:
 
 def metrics_table(run_id: str, folder: Path, problems: list[str]) -> pa.Table:
     """All points of a run that count, as the `metrics` view has them."""
+    return _labelled(run_id, run_series(read_run(folder), problems))
+
+
+def unite_metrics(tables: list[pa.Table]) -> pa.Table:
     import pyarrow as pa
 
-    table = to_table(run_series(read_run(folder), problems))
-    names = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), pa.array([run_id]))
-    return pa.Table.from_arrays([names, *table.columns], names=["run_id", *table.column_names]).cast(
-        _empty_metrics().schema
-    )
+    return pa.concat_tables([_labelled("", {}), *tables])
 
 
-def _empty_metrics() -> pa.Table:
+def _labelled(run_id: str, series: dict[str, Series]) -> pa.Table:
+    import numpy as np
     import pyarrow as pa
 
-    text = pa.string()
-    return pa.schema(
-        {
-            "run_id": text,
-            "name": text,
-            "step": pa.int64(),
-            "time": pa.timestamp("us"),
-            "value": pa.float64(),
-            "level": text,
-        }
-    ).empty_table()
+    table = sealed_table(series)
+    codes = from_numpy(np.zeros(len(table), np.int32), pa.int32())
+    ids = pa.DictionaryArray.from_arrays(codes, to_column([run_id], pa.string()))
+    return pa.Table.from_arrays([ids, *table.columns], names=["run_id", *table.column_names])
 
 
 def _joined(run_id: str, folder: Path, problems: list[str]) -> list[pa.Table]:
@@ -234,10 +232,9 @@ def _sealed_bytes(folder: Path) -> int:
 
 def _read_pack(path: Path) -> Pack | None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        index = pq.read_table(path.with_suffix(".runs.parquet"), partitioning=None)
+        index = read_parquet(path.with_suffix(".runs.parquet"))
         if not path.exists():
             return None
     except (OSError, pa.ArrowInvalid):

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from rollbook.book import guard
 from rollbook.book.catalog import TABLES, Catalog, Snapshot, cache_folder, rows_to_table
+from rollbook.book.columns import to_table
 from rollbook.book.entries import Entry
 from rollbook.book.layout import Layout
-from rollbook.book.packs import PackedMetrics, Packs, metrics_table
+from rollbook.book.packs import PackedMetrics, Packs, metrics_table, unite_metrics
 from rollbook.book.run_folder import run_series
 from rollbook.book.settings import Settings
 from rollbook.book.summaries import summarise
@@ -139,28 +140,17 @@ def _active_summaries(active: list[Entry], problems: list[str]) -> pa.Table:
 def _unite_metrics(
     connection: duckdb.DuckDBPyConnection, snapshot: Snapshot, packed: PackedMetrics, asked: set[str]
 ) -> None:
-    import pyarrow as pa
 
     tables = []
     if "metrics" in asked:
         for entry in snapshot.active:
             tables.append(metrics_table(entry.run.info.run_id, entry.run.folder, snapshot.problems))
-    schema = pa.schema(
-        {
-            "run_id": pa.string(),
-            "name": pa.string(),
-            "step": pa.int64(),
-            "time": pa.timestamp("us"),
-            "value": pa.float64(),
-            "level": pa.string(),
-        }
-    )
-    _store(connection, "active_metrics", pa.concat_tables([schema.empty_table(), *tables]))
+    _store(connection, "active_metrics", unite_metrics(tables))
     parts = ["select * from active_metrics"]
     for number, (file, left_out) in enumerate(packed.files):
         part = f"select * from read_parquet('{_quoted(file)}')"
         if left_out:
-            _store(connection, f"left_out_{number}", pa.table({"run_id": left_out}))
+            _store(connection, f"left_out_{number}", _ids(left_out))
             part += f" where run_id not in (select run_id from left_out_{number})"
         parts.append(part)
     connection.execute(f"create view all_metrics as {' union all by name '.join(parts)}")
@@ -183,7 +173,7 @@ def _apply_journal(connection: duckdb.DuckDBPyConnection, snapshot: Snapshot) ->
     ]
     text = pa.string()
     schema = pa.schema({"run_id": text, "tags": pa.list_(text), "notes": text, "hidden": text})
-    _store(connection, "changes", pa.Table.from_pylist(rows, schema=schema))
+    _store(connection, "changes", to_table(rows, schema))
     connection.execute("create view hidden as select run_id from changes where hidden is not null")
     verdicts = [
         {
@@ -195,18 +185,23 @@ def _apply_journal(connection: duckdb.DuckDBPyConnection, snapshot: Snapshot) ->
         for verdict in changes.verdicts
     ]
     schema = pa.schema({"number": pa.int64(), "time": pa.timestamp("us"), "user": text, "verdict": text})
-    _store(connection, "journal_verdicts", pa.Table.from_pylist(verdicts, schema=schema))
+    _store(connection, "journal_verdicts", to_table(verdicts, schema))
     connection.execute("create view all_verdicts as select * replace (verdict::json as verdict) from journal_verdicts")
 
 
 def _tags_at_start(connection: duckdb.DuckDBPyConnection, run_ids: list[str]) -> dict[str, list[str]]:
-    import pyarrow as pa
 
     if not run_ids:
         return {}
-    _store(connection, "retagged", pa.table({"run_id": run_ids}))
+    _store(connection, "retagged", _ids(run_ids))
     rows = connection.execute("select run_id, tags from all_runs semi join retagged using (run_id)").fetchall()
     return dict(rows)
+
+
+def _ids(run_ids: list[str]) -> pa.Table:
+    import pyarrow as pa
+
+    return to_table([{"run_id": run_id} for run_id in run_ids], pa.schema({"run_id": pa.string()}))
 
 
 def _store(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

@@ -219,7 +219,7 @@ def run_series(run: StoredRun, problems: list[str]) -> dict[str, Series]:
     parts: dict[str, list[Series]] = {}
     for attempt, cut in chain:
         for name, series in attempt_series(attempt.folder, problems).items():
-            kept = series if cut is None else series.until(cut)
+            kept = series if cut is None else series.where(series.times <= cut)
             if len(kept.steps):
                 parts.setdefault(name, []).append(kept)
     return {name: join(parts[name]) for name in sorted(parts)}

@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rollbook.book.columns import from_numpy, read_parquet, to_column
 from rollbook.book.metric_log import Series
 from rollbook.errors import CorruptFile
 from rollbook.records import LEVELS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
+COLUMNS = ("name", "step", "time", "value", "level")
 LEVEL_NAMES = sorted(LEVELS, key=LEVELS.__getitem__)
 
 
@@ -27,22 +30,24 @@ def to_table(series: Mapping[str, Series]) -> pa.Table:
     names = sorted(series)
     parts = [series[name] for name in names]
 
-    def column(field: str, dtype: Any) -> Any:
-        return np.concatenate([getattr(part, field) for part in parts]) if parts else np.empty(0, dtype)
+    def whole(arrays: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+        return np.concatenate(arrays) if arrays else np.empty(0, dtype)
 
-    counts = [len(part.steps) for part in parts]
-    name_index = np.repeat(np.arange(len(names), dtype=np.int32), counts)
-    micros = np.round(column("times", np.float64) * 1e6).astype(np.int64)
-    safe_names = pa.array([name.encode("utf-8", "replace").decode() for name in names], pa.string())
-    return pa.table(
-        {
-            "name": pa.DictionaryArray.from_arrays(pa.array(name_index), safe_names),
-            "step": pa.array(column("steps", np.int64)),
-            "time": pa.array(micros).view(pa.timestamp("us")),
-            "value": pa.array(column("values", np.float64)),
-            "level": pa.DictionaryArray.from_arrays(pa.array(column("levels", np.int8)), pa.array(LEVEL_NAMES)),
-        }
-    )
+    # Metrics that were logged together share one array of times.
+    times = {id(part.times): part.times for part in parts}
+    micros = {key: np.rint(seconds * 1e6).astype(np.int64) for key, seconds in times.items()}
+    name_codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(part.steps) for part in parts])
+    level_codes = whole([part.levels for part in parts], np.int8)
+    arrays = {
+        "name": pa.DictionaryArray.from_arrays(from_numpy(name_codes, pa.int32()), to_column(names, pa.string())),
+        "step": from_numpy(whole([part.steps for part in parts], np.int64), pa.int64()),
+        "time": from_numpy(whole([micros[id(part.times)] for part in parts], np.int64), pa.timestamp("us")),
+        "value": from_numpy(whole([part.values for part in parts], np.float64), pa.float64()),
+        "level": pa.DictionaryArray.from_arrays(
+            from_numpy(level_codes, pa.int8()), to_column(LEVEL_NAMES, pa.string())
+        ),
+    }
+    return pa.Table.from_arrays(list(arrays.values()), names=list(arrays))
 
 
 def write_sealed(path: Path, table: pa.Table) -> None:
@@ -75,35 +80,28 @@ def write_sealed(path: Path, table: pa.Table) -> None:
 def read_sealed(path: Path | str) -> dict[str, Series]:
     import numpy as np
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(
-            path, partitioning=None, page_checksum_verification=True, read_dictionary=["name", "level"]
-        ).combine_chunks()
+        table = read_parquet(path, page_checksum_verification=True, read_dictionary=["name", "level"])
+        table = table.unify_dictionaries().combine_chunks()
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise CorruptFile(f"{path} cannot be read: {error}") from error
     if not len(table):
         return {}
-    name, level = (_one_dictionary(table.column(column)) for column in ("name", "level"))
-    codes = name.indices.to_numpy(zero_copy_only=False)
-    rank = np.array([LEVELS[text] for text in level.dictionary.to_pylist()], np.int8)
-    steps = table.column("step").to_numpy()
-    times = table.column("time").cast(pa.int64()).to_numpy() / 1e6
-    values = table.column("value").to_numpy()
-    levels = rank[level.indices.to_numpy(zero_copy_only=False)]
+    name, step, time, value, level = (table.column(column).chunk(0) for column in COLUMNS)
+    codes = name.indices.to_numpy()
+    ranks = np.array([LEVELS[text] for text in level.dictionary.to_pylist()], np.int8)
+    columns = (
+        step.to_numpy(),
+        time.view(pa.int64()).to_numpy() / 1e6,
+        value.to_numpy(),
+        ranks[level.indices.to_numpy()],
+    )
     borders = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
     names = name.dictionary.to_pylist()
     return {
-        names[codes[start]]: Series(steps[start:end], times[start:end], values[start:end], levels[start:end])
+        names[codes[start]]: Series(*(column[start:end] for column in columns))
         for start, end in itertools.pairwise(borders)
     }
-
-
-def _one_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    import pyarrow as pa
-
-    whole = column.unify_dictionaries().combine_chunks()
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole

@@ -68,8 +68,9 @@ def load_settings(start: Path | None = None) -> Settings:
                 continue
             table = _read_toml(file)
             if name == "pyproject.toml":
-                table = table.get("tool", {}).get("rollbook")
-                if table is None:
+                tools = table.get("tool")
+                table = tools.get("rollbook") if isinstance(tools, dict) else None
+                if not isinstance(table, dict):
                     continue
             return _parse(table, file)
     return Settings()
@@ -87,7 +88,8 @@ def _parse(table: dict[str, Any], file: Path) -> Settings:
     for key, value in table.items():
         if key not in _KEYS:
             raise InvalidConfig(f"{file} has the unknown key {key!r}", did_you_mean(key, _KEYS))
-        if not isinstance(value, _KEYS[key]):
+        lists_other_than_text = isinstance(value, list) and not all(isinstance(item, str) for item in value)
+        if not isinstance(value, _KEYS[key]) or isinstance(value, bool) or lists_other_than_text:
             raise InvalidConfig(f"{file}: {key} = {value!r} is of the wrong type")
         values[key] = tuple(value) if isinstance(value, list) else value
     if "aliases" in values:
@@ -99,6 +101,9 @@ def _merge_aliases(own: dict[str, Any], file: Path) -> dict[str, tuple[str, ...]
     unknown = set(own) - set(DEFAULT_ALIASES)
     if unknown:
         raise InvalidConfig(f"{file}: aliases are for algo, env and seed, not {sorted(unknown)}")
+    for key, names in own.items():
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InvalidConfig(f"{file}: aliases.{key} = {names!r} is no list of names", f'{key} = ["my_{key}"]')
     return {key: (*own.get(key, ()), *names) for key, names in DEFAULT_ALIASES.items()}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rollbook.book import journal
 from rollbook.book.code import referenced_objects
-from rollbook.book.layout import Layout, touch_run
+from rollbook.book.layout import Layout, decode_name, touch_run
 from rollbook.book.objects import Swept, sweep
 from rollbook.book.run_folder import StoredRun, read_run
 from rollbook.book.sealed import read_sealed, to_table, write_sealed
@@ -87,15 +87,21 @@ def purge(layout: Layout, run_ids: Iterable[str]) -> Purged:
         if read_run(run.folder).state(time.time()) == "running":
             raise RunIsLive(f"run {run.run_id} is still at work and cannot be purged", "stop it, or wait for its end")
     size = 0
+    gone = []
     for run in chosen:
-        size += size_of(run.folder)
+        freed = size_of(run.folder)
         # Renamed first: a half-removed folder must not look like a run.
         doomed = run.folder.with_name(f".purged-{run.run_id}")
-        run.folder.rename(doomed)
+        try:
+            run.folder.rename(doomed)
+        except FileNotFoundError:
+            continue  # another purge was first
         shutil.rmtree(doomed)
-    if chosen:
-        journal.append(layout.journal, "purge", [run.run_id for run in chosen])
-    return Purged(len(chosen), size, sweep_code(layout))
+        gone.append(run.run_id)
+        size += freed
+    if gone:
+        journal.append(layout.journal, "purge", gone)
+    return Purged(len(gone), size, sweep_code(layout))
 
 
 def sweep_code(layout: Layout) -> Swept:
@@ -152,7 +158,7 @@ def thin(layout: Layout, run_id: str, folder: Path, level: str) -> Thinned:
             continue
         before = read_sealed(sealed)
         kept = {
-            name: type(series)(*(getattr(series, column)[keep] for column in ("steps", "times", "values", "levels")))
+            name: series.where(keep)
             for name, series in before.items()
             if (keep := series.levels < LEVELS[level]).any()
         }
@@ -202,7 +208,7 @@ def usage(layout: Layout) -> list[Usage]:
             found.append(
                 Usage(
                     run_id,
-                    folder.parent.name,
+                    decode_name(folder.parent.name),
                     folder,
                     parts["attempts"],
                     parts["checkpoints"],

@@ -16,7 +16,7 @@ FIGURES = ("auc", "final", "mean", "max", "min", "last", "first")
 DEFAULT_METRICS = ("eval/return", "charts/episodic_return")
 
 _BY_RUN = """
-    select list([run_id]) as run_ids, task, algo, env, any_value(config) as config,
+    select list(run_id) as run_ids, task, algo, env, any_value(config) as config,
         any_value({by}) as score, count(*) as n, null::double as std, any_value({by}) as low, any_value({by}) as high,
         count(*) filter (diverged) as diverged
     from chosen group by run_id, task, algo, env
@@ -47,26 +47,26 @@ def top(
         raise UsageError(f"cannot rank by {by!r}; there are {', '.join(FIGURES)}", did_you_mean(by, FIGURES))
     if over not in (None, "seed"):
         raise UsageError(f"runs are folded over 'seed', not over {over!r}", "--over seed")
-    conditions = {"algo": algo, "env": env, "task": task}
-    given = {column: value for column, value in conditions.items() if value is not None}
-    chosen = " and ".join([*(f"r.{column} = ?" for column in given), f"({where}\n)" if where else "true"])
+    given = {column: value for column, value in (("algo", algo), ("env", env), ("task", task)) if value is not None}
+    conditions = [*(f"{column} = ?" for column in given), f"({where}\n)" if where else "true"]
+    chosen = f"(select * from runs where {' and '.join(conditions)})"
     metric = _choose_metric(book, metric, chosen, list(given.values()))
     folded = (_BY_CONFIG if over == "seed" else _BY_RUN).format(by=by)
     rows = book.rows(
         f"""
         with chosen as (
-            select r.*, s.{by}, s.diverged from runs r join summaries s using (run_id) where s.name = ? and {chosen}
+            select r.*, s.{by}, s.diverged from {chosen} r join summaries s using (run_id) where s.name = ?
         ), folded as ({folded})
         select * from folded
         order by diverged > 0 or score is null, score {"asc" if ascending else "desc"}, run_ids limit {int(n)}
         """,
-        [metric, *given.values()],
+        [*given.values(), metric],
     )
     return [_entry(rank, row) for rank, row in enumerate(rows, start=1)]
 
 
 def _choose_metric(book: Book, metric: str | None, chosen: str, given: list[Any]) -> str:
-    query = f"select distinct s.name from summaries s join runs r using (run_id) where {chosen}"
+    query = f"select distinct s.name from summaries s join {chosen} r using (run_id)"
     names = {row[0] for row in book.sql(query, given).fetchall()}
     if metric in names:
         return str(metric)

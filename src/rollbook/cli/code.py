@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,7 +43,7 @@ def diff(a: str, b: str) -> None:
         if style == "bold":
             click.secho(shown, bold=True, nl=False)
         else:
-            click.secho(shown, fg=style, nl=False) if style else click.echo(shown, nl=False)
+            click.secho(shown, fg=style, nl=False) if style else sys.stdout.write(shown)
 
 
 @code.command(epilog="\b\nExample:\n  rollbook code restore 9f2c /tmp/as-it-was")
@@ -72,16 +72,24 @@ def list_files(run: str, as_json: bool) -> None:
     book = current_book()
     _, object_id = _code_of(book, run)
     manifest = read_manifest(book.layout, object_id)
-    rows = [
-        {"path": path, "id": file.id, "bytes": book.layout.object_path(file.id).stat().st_size}
+    rows: list[dict[str, Any]] = [
+        {"path": path, "id": file.id, "bytes": _bytes(book.layout.object_path(file.id))}
         for path, file in sorted(manifest.files.items())
     ]
     if as_json:
         print_json(rows)
     else:
-        print_table(["path", "size"], [[row["path"], size(int(str(row["bytes"])))] for row in rows], right=["size"])
+        shown = [[row["path"], "missing" if row["bytes"] is None else size(row["bytes"])] for row in rows]
+        print_table(["path", "size"], shown, right=["size"])
         for path, reason in sorted(manifest.skipped.items()):
             say(f"left out: {printable(path)}: {printable(reason)}")
+
+
+def _bytes(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _code_of(book: Book, reference: str) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shlex
 import sys
 import tempfile
@@ -30,7 +32,7 @@ _PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": Fals
 @book_option
 def run(task: str | None, tags: str | None, notes: str, command: tuple[str, ...]) -> int:
     """Track any program without touching its code: arguments as config, code, console, exit status."""
-    from rollbook.bench.launch import Job, launch, parse_arguments
+    from rollbook.bench.launch import Job, launch, parse_arguments, program_arguments
     from rollbook.book.layout import Layout
     from rollbook.book.settings import find_book, git_root, load_settings
     from rollbook.track.run import as_tags
@@ -39,8 +41,8 @@ def run(task: str | None, tags: str | None, notes: str, command: tuple[str, ...]
     job = Job(
         command=list(command),
         task=task or settings.task or (git_root() or Path.cwd()).name or "runs",
-        config=parse_arguments(command[1:]),
-        tags=as_tags(tags),
+        config=parse_arguments(program_arguments(command)),
+        tags=list(dict.fromkeys([*as_tags(tags), *as_tags(os.environ.get("ROLLBOOK_TAGS"))])),
         notes=notes,
     )
     done = launch(Layout(find_book(chosen_path())), settings, job)
@@ -83,7 +85,7 @@ def fork(reference: str, changes: tuple[str, ...], step: int | None, copy_metric
 
     The program finds the parent's checkpoint with run.starting_point().
     """
-    from rollbook.bench.launch import Job, launch, parse_arguments, with_arguments
+    from rollbook.bench.launch import Job, launch, parse_arguments, program_arguments, with_arguments
     from rollbook.book.entries import config_diff
     from rollbook.book.settings import load_settings
 
@@ -91,7 +93,7 @@ def fork(reference: str, changes: tuple[str, ...], step: int | None, copy_metric
     parent = book.run(reference)
     info = parent.stored().info
     command = with_arguments(_program(info.command), dict(_key_value(change) for change in changes))
-    config = parse_arguments(command[1:])
+    config = parse_arguments(program_arguments(command))
     job = Job(
         command=command,
         task=parent.task,
@@ -104,7 +106,7 @@ def fork(reference: str, changes: tuple[str, ...], step: int | None, copy_metric
             **({"ROLLBOOK_COPY_METRICS": "1"} if copy_metrics else {}),
         },
     )
-    for key, (before, after) in config_diff(parse_arguments(info.command[1:]), config).items():
+    for key, (before, after) in config_diff(parse_arguments(program_arguments(info.command)), config).items():
         say(f"{printable(key)}: {printable(before)} -> {printable(after)}")
     done = launch(book.layout, load_settings(job.cwd), job)
     return _report(done.run_id, done.exit_code)
@@ -133,7 +135,8 @@ def rerun(reference: str, here: bool) -> int:
             cwd=_folder(str(cwd), original),
             config=original.config if stored.launch else {},
             parent=original.run_id,
-            provenance=None if here else provenance,
+            # Its paths begin at the scratch folder, from which it can be made again in turn.
+            provenance=None if here else dataclasses.replace(provenance, project_root=scratch),
         )
         say(f"{printable(shlex.join(command))}\n  in {cwd}")
         done = launch(book.layout, load_settings(job.cwd), job)
@@ -151,15 +154,22 @@ def _in_stored_code(original: RunRecord, scratch: Path, command: list[str]) -> t
         raise CodeNotFound(f"run {original.run_id} has no stored code", "rollbook rerun RUN --here uses today's code")
     restore(book.layout, provenance.code, scratch)
     root = Path(provenance.project_root)
-    moved = [str(scratch / Path(part).relative_to(root)) if _is_inside(part, root) else part for part in command]
-    # The interpreter of a virtual environment inside the project is not part of its code.
-    moved[0] = command[0]
     cwd = Path(stored.info.cwd)
-    return moved, scratch / cwd.relative_to(root) if cwd.is_relative_to(root) else scratch
+    inside = cwd.is_relative_to(root)
+    # The interpreter of a virtual environment inside the project is not part of its code.
+    moved = [command[0], *(_moved(part, cwd, root, scratch, relative=not inside) for part in command[1:])]
+    new_cwd = scratch / cwd.relative_to(root) if inside else scratch
+    new_cwd.mkdir(parents=True, exist_ok=True)
+    return moved, new_cwd
 
 
-def _is_inside(part: str, root: Path) -> bool:
-    return part.startswith("/") and Path(part).is_relative_to(root)
+def _moved(part: str, cwd: Path, root: Path, scratch: Path, *, relative: bool) -> str:
+    """An absolute path into the project, or one from a working folder outside it, in the restored code."""
+    path = cwd / part
+    if not path.is_relative_to(root) or not (relative or part.startswith("/")):
+        return part
+    moved = scratch / path.relative_to(root)
+    return str(moved) if part.startswith("/") or moved.exists() else part
 
 
 def _program(command: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -91,4 +92,10 @@ def select_runs(
 
 def confirm(question: str, yes: bool) -> bool:
     """One question, on stderr; --yes answers it."""
-    return yes or click.confirm(question, err=True)
+    try:
+        return yes or click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise UsageError("nobody answered the question", "--yes answers it") from None

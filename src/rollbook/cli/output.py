@@ -57,7 +57,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, header_style="bold" if terminal else "")
     numeric = set(right)
     for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left", no_wrap=True, overflow="ellipsis")
+        table.add_column(Text(printable(column)), justify="right" if column in numeric else "left", no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(*(Text(cell(value), style=_style(value) if terminal else "") for value in row))
     console = Console(file=sys.stdout, width=None if terminal else 10_000, highlight=False)

@@ -174,20 +174,20 @@ def newest(task: str | None, metric: str | None, as_json: bool) -> None:
     book = current_book()
     names = [metric] if metric else list(DEFAULT_METRICS)
     rows = book.rows(
-        f"""
+        """
         with scores as (
-            select run_id, arg_min(s.final, list_position({names!r}, s.name)) as final
-            from summaries s where list_contains({names!r}, s.name) group by run_id
+            select run_id, arg_min(s.final, list_position($1::varchar[], s.name)) as final
+            from summaries s where list_contains($1::varchar[], s.name) group by run_id
         )
         select n.task, n.algo, n.env, any_value(n.benchmark) as benchmark, any_value(n.git_describe) as version,
             count(*) as n, list(n.seed order by n.seed) as seeds, avg(final) as mean, stddev_samp(final) as sd,
             count(*) filter (n.status <> 'finished') as unfinished, max(n.started_at) as started_at,
             list(n.run_id order by n.seed, n.run_id) as run_ids
         from newest n left join scores using (run_id)
-        where ? is null or n.task = ?
+        where $2 is null or n.task = $2
         group by n.task, n.algo, n.env order by n.task, n.algo, n.env
-        """.replace('"', "'"),
-        [task, task],
+        """,
+        [names, task],
     )
     if as_json:
         print_json(rows)

@@ -7,6 +7,7 @@ children inherit the handles but not the duty: they neither write nor finish the
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - later, while the program ends, whoever needs it could not load it
 import os
 import signal
 import sys

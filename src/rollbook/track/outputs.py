@@ -6,13 +6,14 @@ They are fed by the run's background thread, never by the training thread.
 from __future__ import annotations
 
 import csv
+import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from rollbook.book.metric_log import RowBuffer
+from rollbook.book.metric_log import Block
 from rollbook.errors import UsageError, did_you_mean
 from rollbook.records import LEVELS
 
@@ -28,14 +29,10 @@ class Output(Protocol):
     def close(self) -> None: ...
 
 
-def rows_of(buffer: RowBuffer, verbosity: int) -> Iterator[Row]:
-    """The rows of a batch up to a verbosity."""
-    position = 0
-    for set_id, step, moment in zip(buffer.set_ids, buffer.steps, buffer.times, strict=True):
-        level, names = buffer.key_sets[set_id]
-        if LEVELS[level] <= verbosity:
-            yield step, moment, dict(zip(names, buffer.values[position : position + len(names)], strict=True))
-        position += len(names)
+def rows_of(blocks: Sequence[Block], verbosity: int) -> list[Row]:
+    """The rows of a batch up to a verbosity, as they were logged."""
+    rows = (row for block in blocks if LEVELS[block.level] <= verbosity for row in block.rows())
+    return sorted(rows, key=lambda row: row[1])
 
 
 class ConsoleTable:
@@ -92,14 +89,10 @@ class TensorBoardEvents:
     """Event files that TensorBoard reads, through the tensorboard package's own writer."""
 
     def __init__(self, folder: Path, verbosity: int) -> None:
-        try:
-            from tensorboard.compat.proto.event_pb2 import Event
-            from tensorboard.compat.proto.summary_pb2 import Summary
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        except ImportError as error:
-            raise UsageError(
-                "the output 'tensorboard' needs the package tensorboard", "pip install 'rollbook[tensorboard]'"
-            ) from error
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
         self.verbosity = verbosity
         self._event, self._summary = Event, Summary
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,9 +119,19 @@ def check_outputs(chosen: Mapping[str, str] | Sequence[str] | None, default: str
     for name, verbosity in outputs.items():
         if name not in NAMES:
             raise UsageError(f"there is no output {name!r}; there are {', '.join(NAMES)}", did_you_mean(name, NAMES))
-        if verbosity not in LEVELS:
-            raise UsageError(f"{verbosity!r} is no verbosity; there are {', '.join(LEVELS)}")
+        check_verbosity(verbosity)
+    if "tensorboard" in outputs and importlib.util.find_spec("tensorboard") is None:
+        raise UsageError(
+            "the output 'tensorboard' needs the package tensorboard", "pip install 'rollbook[tensorboard]'"
+        )
     return outputs
+
+
+def check_verbosity(verbosity: str) -> None:
+    if verbosity not in LEVELS:
+        raise UsageError(
+            f"{verbosity!r} is no verbosity; there are {', '.join(LEVELS)}", did_you_mean(str(verbosity), LEVELS)
+        )
 
 
 def open_outputs(chosen: Mapping[str, str], run_folder: Path, run_name: str) -> list[Output]:

@@ -1,7 +1,7 @@
 """The handle that a training script holds.
 
-The training thread appends rows to typed arrays (about a microsecond); a background thread swaps them out twice a
-second, checksums them and writes them. The book is written by nobody else, so there is no lock to wait for.
+The training thread packs rows into a buffer (about a microsecond, without a lock); a background thread takes them
+out twice a second, checksums them and writes them. The run folder is written by nobody else, so nobody waits.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import struct
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rollbook.book import journal
 from rollbook.book.layout import Layout, touch_run
-from rollbook.book.metric_log import RowBuffer
+from rollbook.book.metric_log import KeyRows, RowAppender, encode
 from rollbook.book.processes import this_process
 from rollbook.book.writer import AttemptWriter
 from rollbook.errors import DataError, InvalidMetric, UsageError, did_you_mean
@@ -33,14 +35,13 @@ if TYPE_CHECKING:
     from rollbook.book.checkpoints import LoadedCheckpoint
 
 FLUSH_SECONDS = 0.4  # a kill loses at most what was logged since; the promise is one second
-FLUSH_ROWS = 16_384
+MANY_ROWS = 16_384
 HEARTBEAT_SECONDS = 5.0
 JOURNAL_POLL_SECONDS = 1.0
 LAST_TRY_SECONDS = 5.0
 PROVENANCE_SECONDS = 30.0
 
-_UNKNOWN_LEVEL = 99
-_NOTHING = -1  # verbosity of a handle that is finished or inherited by a fork
+_FIRST_STEP = -(2**63)
 
 Metrics = Mapping[str, Any]
 
@@ -83,13 +84,15 @@ class Run:
         self._started_at = self._now()
         self._lock = threading.RLock()
         self._writing = threading.Lock()
-        self._next_step = next_step
-        self._last_step: int | None = None
+        self._step = next_step - 1  # of the last row
+        self._last_step: int | None = None  # the largest that was flushed
         self._flushed_rows = 0
+        # Rows by whether the book takes them; those it does not are for the outputs alone.
+        self._rows: dict[bool, list[KeyRows]] = {True: [], False: []}
+        self._appenders: dict[str, dict[tuple[str, ...], RowAppender]] = {}
         self._set_verbosity(verbosity)
         self._problems: list[str] = []
         self._trouble: str | None = None
-        self._known_names: set[str] = set()
         self._windows: dict[str, deque[float]] = {}
         self._timings = Timings()
         self._open = True
@@ -110,51 +113,46 @@ class Run:
 
     def log(self, data: Metrics | Callable[[], Metrics], step: int | None = None, level: Level = "info") -> None:
         """Record numbers at a step (by default one more than the last). A callable runs only if the level is on."""
-        if LEVELS.get(level, _UNKNOWN_LEVEL) > self._verbosity:
+        appenders = self._appenders.get(level)
+        if appenders is None:
             self._not_logged(level)
             return
         if type(data) is not dict:
             data = _as_dict(data)
-        with self._lock:
-            buffer = self._buffers[level]
-            values, times = buffer.values, buffer.times
-            rows, size = len(times), len(values)
-            if step is None:
-                step = self._next_step
-            try:
-                set_id = buffer.ids[level][tuple(data)]
-                values.extend(data.values())
-                buffer.steps.append(step)
-                buffer.set_ids.append(set_id)
-                times.append(time.monotonic() + self._clock_offset)
-            except BaseException as problem:  # a signal may arrive half-way through a row
-                buffer.cut(rows, size)
-                if not isinstance(problem, KeyError | TypeError | ValueError | OverflowError | DeprecationWarning):
-                    raise
-                step = self._log_with_care(buffer, data, step, level)
-            self._next_step = step + 1
-            if self._last_step is None or step > self._last_step:
-                self._last_step = step
-        if rows >= FLUSH_ROWS:
-            self._wake.set()
+        if step is None:
+            step = self._count_up()
+        try:
+            pack, extend = appenders[tuple(data)]
+            extend(pack(step, monotonic() + self._clock_offset, *data.values()))
+        except (KeyError, struct.error, TypeError, ValueError, ArithmeticError, RuntimeError, Warning):
+            step = self._log_with_care(data, step, level)
+        self._step = step
 
-    def _log_with_care(self, buffer: RowBuffer, data: dict[str, Any], step: Any, level: str) -> int:
-        """The first row of a key set in a batch, and rows whose values need more than `float()`."""
+    def _log_with_care(self, data: dict[str, Any], step: Any, level: str) -> int:
+        """The first row of a key set, and rows whose values need more than `float()`."""
         whole_step = _as_step(step)
         names = tuple(data)
         if not names:
             return whole_step
         values = [_as_number(name, value) for name, value in data.items()]
-        set_id = buffer.ids[level].get(names)
-        if set_id is None:
-            if not self._known_names.issuperset(names):
-                self._known_names.update(map(_check_metric_name, names))
-            set_id = buffer.register(level, names)
-        buffer.values.extend(values)
-        buffer.steps.append(whole_step)
-        buffer.set_ids.append(set_id)
-        buffer.times.append(self._now())
+        with self._lock:
+            appenders = self._appenders.get(level)
+            if appenders is None:
+                return whole_step  # switched off or ended a moment ago
+            if names not in appenders:
+                for name in names:
+                    _check_metric_name(name)
+                rows = KeyRows(level, names)
+                self._rows[LEVELS[level] <= LEVELS[self.verbosity]].append(rows)
+                appenders[names] = rows.appender
+            pack, extend = appenders[names]
+        extend(pack(whole_step, self._now(), *values))
         return whole_step
+
+    def _count_up(self) -> int:
+        with self._lock:
+            self._step += 1
+            return self._step
 
     def _not_logged(self, level: str) -> None:
         if level not in LEVELS:
@@ -261,7 +259,7 @@ class Run:
     def _save_media(self, name: str, save: Callable[[int], Path], step: int | None) -> Path | None:
         if not self._may_write():
             return None
-        at = _as_step(step) if step is not None else max(self._next_step - 1, 0)
+        at = _as_step(step) if step is not None else max(self._step, 0)
         return self._try_to_save(f"media {name!r}", lambda: save(at))
 
     def _try_to_save(self, what: str, save: Callable[[], Path]) -> Path | None:
@@ -291,9 +289,9 @@ class Run:
             if not self._open or self._inherited:
                 return
             if self._timings.table():
-                self.log_timings(step=max(self._next_step - 1, 0))
+                self.log_timings(step=max(self._step, 0))
             self._open = False
-            self._verbosity = _NOTHING
+            self._appenders = {}
         endings.unregister(self)
         self._stopping = True
         self._wake.set()
@@ -322,7 +320,7 @@ class Run:
         """Called in a forked child: the run belongs to the parent process."""
         self._lock = threading.RLock()
         self._inherited = True
-        self._verbosity = _NOTHING
+        self._appenders = {}
 
     def _check_open(self) -> None:
         if self._inherited:
@@ -361,8 +359,8 @@ class Run:
             self._problems += contents.damage_report(log)
             write_sealed(self._writer.sealed_path, to_table(contents.series))
             log.unlink()
-        except OSError as error:
-            self._problems.append(f"the metrics were not sealed: {error.strerror or error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the log is there and the run has ended
+            self._problems.append(f"the metrics were not sealed: {_shortly(error)}")
             return None
         return summarise(contents.series)
 
@@ -375,39 +373,34 @@ class Run:
     # ---- background -------------------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return time.monotonic() + self._clock_offset
+        return monotonic() + self._clock_offset
 
     def _mark(self) -> tuple[int, float, int]:
         """(rows, time, next step) of a moment that lies strictly between two rows, to the microsecond."""
-        with self._lock:
-            times = self._buffers["essential"].times
-            last = times[-1] if times else self._now()
-            while self._now() < last + 8e-6:
-                pass
-            return self._flushed_rows + len(times), last + 4e-6, int(self._next_step)
+        rows = self._flushed_rows + sum(map(len, self._rows[True]))
+        moment = self._now() + 2e-6
+        while self._now() < moment + 2e-6:
+            pass
+        return rows, moment, int(self._step) + 1
 
     def _set_verbosity(self, verbosity: str) -> None:
-        """Rows that only an output wants go to a buffer of their own, which the book does not see."""
+        """Rows that only an output wants are kept apart, and the book does not see them."""
         if verbosity not in LEVELS:
             raise UsageError(
                 f"{verbosity!r} is no verbosity; there are {', '.join(LEVELS)}", did_you_mean(verbosity, LEVELS)
             )
         self.verbosity = verbosity
-        self._verbosity = max([LEVELS[verbosity], *(output.verbosity for output in self._outputs)])
-        self._new_buffers()
-
-    def _new_buffers(self) -> None:
-        for_book, for_outputs = RowBuffer(), RowBuffer()
-        rank = LEVELS[self.verbosity]
-        self._buffers = {level: for_book if LEVELS[level] <= rank else for_outputs for level in LEVELS}
+        most = max([LEVELS[verbosity], *(output.verbosity for output in self._outputs)])
+        self._appenders = {level: {} for level, rank in LEVELS.items() if rank <= most}
 
     def _work(self) -> None:
         beat_at = poll_at = time.monotonic()
         told_of_rows = False
+        pause = FLUSH_SECONDS
         while not self._stopping:
-            self._wake.wait(FLUSH_SECONDS)
-            self._wake.clear()
-            self._flush()
+            self._wake.wait(pause)
+            # A loop that logs very fast is flushed more often, so that no batch grows large.
+            pause = FLUSH_SECONDS if self._flush() < MANY_ROWS else FLUSH_SECONDS / 16
             now = time.monotonic()
             first_rows = self._flushed_rows > 0 and not told_of_rows
             if first_rows or now >= beat_at + HEARTBEAT_SECONDS:
@@ -417,21 +410,22 @@ class Run:
                 self._read_journal()
                 poll_at = now
 
-    def _flush(self) -> None:
+    def _flush(self) -> int:
+        """Write what was logged since the last time; returns how many rows that was."""
         with self._writing:
-            with self._lock:
-                for_book, rest = self._buffers["essential"], self._buffers["debug"]
-                if for_book.times or rest.times:
-                    self._new_buffers()
-                    self._flushed_rows += len(for_book.times)
-            if for_book.times:
-                self._writer.log.append(for_book.encode(), len(for_book.times))
+            for_book, rest = ([rows.take() for rows in self._rows[kind] if len(rows)] for kind in (True, False))
+            count = sum(map(len, for_book))
+            if for_book:
+                self._flushed_rows += count
+                known = _FIRST_STEP if self._last_step is None else self._last_step
+                self._last_step = max([known, *(block.last_step() for block in for_book)])
+                self._writer.log.append(encode(for_book), count)
             self._report_trouble(self._writer.log.flush())
-            batches = [for_book] if rest is for_book else [for_book, rest]
             for output in self._outputs:
-                rows = [row for batch in batches for row in rows_of(batch, output.verbosity)]
+                rows = rows_of([*for_book, *rest], output.verbosity)
                 if rows:
                     self._feed(lambda output=output, rows=rows: output.write(rows))  # type: ignore[misc]
+            return count
 
     def _feed(self, call: Callable[[], None]) -> None:
         try:
@@ -498,14 +492,10 @@ class Run:
             return  # a book that is away comes back or is reported by the metric log
 
     def _change_verbosity(self, verbosity: str) -> None:
-        self._flush()
-        with self._writing, self._lock:
-            # What was logged between the two lines above stays in order: it is part of the next batch.
-            if not self._buffers["essential"].times and self._open:
+        with self._lock:
+            if self._open:
                 self._set_verbosity(verbosity)
                 say(f"run {self.id}: verbosity is now {verbosity}")
-            else:
-                self._journal_changed = 0
 
     def _gather(self, gather: Callable[[], Provenance]) -> None:
         info = AttemptInfo(
@@ -522,6 +512,10 @@ class Run:
             self._writer.write_attempt(info)
         except OSError as error:
             self._complain(f"provenance was not written: {error.strerror or error}")
+
+
+def _shortly(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else repr(error)
 
 
 def say(text: str, *, always: bool = False) -> None:

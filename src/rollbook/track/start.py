@@ -17,12 +17,13 @@ from rollbook._version import __version__
 from rollbook.book import journal
 from rollbook.book.find import find_run_folder
 from rollbook.book.layout import Layout, readable_name
-from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run
+from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run, run_series
 from rollbook.book.settings import Settings, find_book, git_root, load_settings
+from rollbook.book.summaries import last_step
 from rollbook.book.writer import AttemptWriter, create_run_folder
 from rollbook.errors import CheckpointNotFound, RunIsLive, UsageError
-from rollbook.records import GoesOnFrom, Provenance, RunInfo
-from rollbook.track.outputs import check_outputs, open_outputs
+from rollbook.records import LEVELS, LOST_AFTER_SECONDS, GoesOnFrom, Provenance, RunInfo
+from rollbook.track.outputs import check_outputs, check_verbosity, open_outputs
 from rollbook.track.run import Run, as_tags, say
 
 
@@ -50,6 +51,7 @@ def start(
     `parent=RUN` makes a fork: a new run that starts from the parent's checkpoint at `parent_step`.
     `outputs` are live outputs besides the book: "console", "csv", "tensorboard", or {"console": "essential"}.
     """
+    check_verbosity(verbosity)
     environment = _Environment.take()
     settings = load_settings()
     layout = Layout(find_book(book or environment.book))
@@ -73,7 +75,7 @@ def start(
     if resume and parent:
         raise UsageError("a run is resumed or forked, not both", "give resume= or parent=")
     if resume:
-        opened = _resume(layout, resume, resume_step, plan)
+        opened = _resume(layout, resume, resume_step, plan, launched=environment.resume is not None)
     else:
         opened = _claim(layout, environment, plan, settings) or _open_new(layout, plan, settings)
 
@@ -183,11 +185,17 @@ def _claim(layout: Layout, environment: _Environment, plan: _Plan, settings: Set
         config=prepared.config | plan.config,
         tags=list(dict.fromkeys([*prepared.tags, *plan.tags])),
         notes=plan.notes or prepared.notes,
-        parent=plan.parent or prepared.parent,
     )
     parent = _find_parent(layout, plan)
     info = _info(environment.run_id, plan, settings, parent, prepared.started_at)
-    return dataclasses.replace(_begin(folder, info, plan, parent), provenance=launch.provenance)
+    if parent is None:
+        # What is made again knows what it repeats, and begins where that began.
+        info = dataclasses.replace(info, parent=prepared.parent)
+    try:
+        opened = _begin(folder, info, plan, parent)
+    except RunIsLive:
+        return None  # another process of the same program was first
+    return dataclasses.replace(opened, provenance=launch.provenance)
 
 
 def _begin(folder: Path, info: RunInfo, plan: _Plan, parent: StoredRun | None) -> _Opened:
@@ -195,7 +203,7 @@ def _begin(folder: Path, info: RunInfo, plan: _Plan, parent: StoredRun | None) -
     writer.write_run(info)
     next_step = 0
     if parent and plan.copy_metrics:
-        next_step = _copy_metrics(parent, plan.parent_step, writer)
+        next_step = _copy_metrics(parent, info.parent_step, writer)
     return _Opened(info=info, writer=writer, next_step=next_step, starting_folder=parent.folder if parent else None)
 
 
@@ -246,35 +254,29 @@ def _find_parent(layout: Layout, plan: _Plan) -> StoredRun | None:
 
 def _copy_metrics(parent: StoredRun, until_step: int | None, writer: AttemptWriter) -> int:
     """The parent's points up to a step become the first rows of the fork. Returns the step that follows."""
-    from rollbook.book.metric_log import RowBuffer
-    from rollbook.book.run_folder import run_series
+    from rollbook.book.metric_log import KeyRows, encode
 
-    buffer = RowBuffer()
-    names_of_levels = ("essential", "info", "debug")
+    copied: dict[tuple[str, str], KeyRows] = {}
+    level_names = sorted(LEVELS, key=LEVELS.__getitem__)
     last = -1
     for name, series in run_series(parent, []).items():
-        for step, moment, value, level in zip(
-            series.steps.tolist(), series.times.tolist(), series.values.tolist(), series.levels.tolist(), strict=True
-        ):
-            if until_step is not None and step > until_step:
-                continue
-            level_name = names_of_levels[level]
-            set_id = buffer.ids[level_name].get((name,))
-            buffer.set_ids.append(buffer.register(level_name, (name,)) if set_id is None else set_id)
-            buffer.steps.append(step)
-            buffer.times.append(moment)
-            buffer.values.append(value)
-            last = max(last, step)
-    if buffer.times:
-        writer.log.append(buffer.encode(), len(buffer.times))
+        points = zip(*(column.tolist() for column in series.columns()), strict=True)
+        for step, moment, value, level in points:
+            if until_step is None or step <= until_step:
+                key = (level_names[level], name)
+                copied.setdefault(key, KeyRows(key[0], (name,))).append(step, moment, [value])
+                last = max(last, step)
+    blocks = [rows.take() for rows in copied.values()]
+    if blocks:
+        writer.log.append(encode(blocks), sum(map(len, blocks)))
         writer.log.flush()
     return last + 1
 
 
-def _resume(layout: Layout, reference: str, step: int | None, plan: _Plan) -> _Opened:
+def _resume(layout: Layout, reference: str, step: int | None, plan: _Plan, *, launched: bool) -> _Opened:
     folder = find_run_folder(layout, reference)
     stored = read_run(folder)
-    if stored.state(time.time()) == "running":
+    if _is_live(stored, launched):
         process = stored.last_status.process if stored.last_status else None
         where = f" as process {process.pid} on {process.host}" if process else ""
         raise RunIsLive(
@@ -299,6 +301,17 @@ def _resume(layout: Layout, reference: str, step: int | None, plan: _Plan) -> _O
     )
 
 
+def _is_live(stored: StoredRun, launched: bool) -> bool:
+    if not stored.attempts:
+        # Nobody has worked on it but its launcher, which is ours when it told us to go on.
+        return not launched and stored.state(time.time()) == "running"
+    last = stored.attempts[-1]
+    if last.status is None:
+        # Another process has taken the attempt and not written its status yet, or was killed in that moment.
+        return time.time() - Path(last.folder).stat().st_mtime < LOST_AFTER_SECONDS
+    return stored.state(time.time()) == "running"
+
+
 def _where_to_go_on(stored: StoredRun, step: int | None) -> tuple[GoesOnFrom | None, int]:
     """The checkpoint to go on from; without any, everything logged so far stays."""
     saved = counting_checkpoints(stored)
@@ -313,9 +326,10 @@ def _where_to_go_on(stored: StoredRun, step: int | None) -> tuple[GoesOnFrom | N
     if not stored.attempts:
         return None, 0
     last = stored.attempts[-1]
-    rows = last.status.rows if last.status else 0
-    after = last.status.last_step if last.status and last.status.last_step is not None else -1
-    return GoesOnFrom(attempt=last.number, rows=rows, time=time.time() + 1e6, step=None), after + 1
+    # The status of a killed process is a heartbeat old; what it logged since then counts too.
+    reached = last_step(run_series(stored, []))
+    cut = GoesOnFrom(attempt=last.number, rows=rows_of_attempt(last.folder), time=time.time() + 1e6, step=None)
+    return cut, 0 if reached is None else reached + 1
 
 
 def _say_what_is_cut(stored: StoredRun, cut: GoesOnFrom | None) -> None:
@@ -324,7 +338,10 @@ def _say_what_is_cut(stored: StoredRun, cut: GoesOnFrom | None) -> None:
     if cut.step is None:
         say(f"run {stored.info.run_id} has no checkpoint: everything logged so far stays", always=True)
         return
-    rows = sum(rows_of_attempt(attempt.folder) for attempt, _ in stored.chain() if attempt.number >= cut.attempt)
+    way = [attempt for attempt, _ in stored.chain()]
+    counting = [source.rows for attempt in way[1:] if (source := attempt.goes_on_from)]
+    counting.append(rows_of_attempt(way[-1].folder))
+    rows = sum(count for attempt, count in zip(way, counting, strict=True) if attempt.number >= cut.attempt)
     gone = max(rows - cut.rows, 0)
     say(
         f"run {stored.info.run_id} goes on from its checkpoint at step {cut.step:,}; "

@@ -1,0 +1,96 @@
+"""A book of its own for each test, and the command line in this process or in a real one."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollbook.cli import main
+
+PROJECT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Cli = Callable[..., Answer]
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of a book that the environment names; the working folder is the one around it."""
+    for name in [name for name in os.environ if name.startswith("ROLLBOOK_")]:
+        monkeypatch.delenv(name)
+    path = tmp_path / "book"
+    monkeypatch.setenv("ROLLBOOK_BOOK", str(path))
+    monkeypatch.setenv("ROLLBOOK_QUIET", "1")
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+@pytest.fixture
+def cli(book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """`rollbook ARGUMENT...` in this process."""
+
+    def call(*arguments: object, stdin: str = "") -> Answer:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Answer(int(ended.value.code or 0), out, err)
+
+    return call
+
+
+@pytest.fixture
+def process(book: Path) -> Cli:
+    """`rollbook ARGUMENT...` as a program of its own."""
+
+    def call(*arguments: object, stdin: str = "", **environment: str) -> Answer:
+        done = subprocess.run(
+            [sys.executable, "-m", "rollbook", *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, **environment},
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+@pytest.fixture
+def program(book: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a Python program to its end, with the test's book and working folder."""
+
+    def run(text: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", text, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, **environment},
+        )
+
+    return run
