@@ -9,6 +9,9 @@ from typing import Any
 
 import rollbook
 from rollbook.book.book import RunRecord
+from rollbook.book.find import find_run_folder
+from rollbook.book.layout import Layout
+from rollbook.book.run_folder import read_run, run_series
 
 RETURN = "charts/episodic_return"
 
@@ -47,6 +50,8 @@ def record(book: Path, run_id: str) -> RunRecord:
 
 
 def points(book: Path, run_id: str, metric: str = RETURN) -> list[tuple[int, float]]:
-    """(step, value) of a metric, as SQL answers them."""
-    query = "select step, value from metrics where run_id = ? and name = ? order by step, time"
-    return rollbook.open(book).sql(query, [run_id, metric]).fetchall()
+    """(step, value) of a metric, ordered by step: as the run's folder has them, without a query."""
+    series = run_series(read_run(find_run_folder(Layout(book), run_id)), [])
+    if metric not in series:
+        return []
+    return list(zip(series[metric].steps.tolist(), series[metric].values.tolist(), strict=True))

@@ -136,9 +136,11 @@ def _run(layout: Layout, job: Job, run_id: str, folder: Path, state: Launch) -> 
         try:
             exit_code = _wait(program, folder, state)
         finally:
-            for pump in pumps:
+            for pump, source in zip(pumps, (program.stdout, program.stderr), strict=True):
                 # A grandchild may hold the pipe open long after the program has ended.
                 pump.join(timeout=2.0)
+                if source and not pump.is_alive():
+                    source.close()
     return exit_code
 
 

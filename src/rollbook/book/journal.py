@@ -5,6 +5,7 @@ An entry is `{"kind", "time", "user", "host", "runs": [run ids], ...}`. Replayin
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import getpass
 import json
@@ -42,7 +43,7 @@ def append(journal: Path, kind: str, runs: Iterable[str], **details: Any) -> int
     }
     aside = journal / f".{os.getpid()}.{secrets.token_hex(4)}"
     try:
-        journal.mkdir(parents=True, exist_ok=True)
+        journal.mkdir(exist_ok=True)  # not its parents: of a book that is away, that would be another in its place
         with open(aside, "wb") as file:
             file.write(json.dumps(entry, ensure_ascii=False).encode("utf-8", "surrogatepass"))
             file.flush()
@@ -53,7 +54,8 @@ def append(journal: Path, kind: str, runs: Iterable[str], **details: Any) -> int
     except OSError as error:
         raise BookUnwritable(f"cannot write to the journal at {journal}: {error.strerror or error}") from error
     finally:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
     return number
 
 

@@ -24,12 +24,11 @@ def this_process() -> Process:
 
 
 def is_alive(process: Process) -> bool | None:
-    """None when it cannot be told from here: another host, another pid namespace, or no /proc."""
+    """None when it cannot be told from here: another machine, another boot, another pid namespace, or no /proc."""
     boot_id = _boot_id()
-    if process.host != socket.gethostname() or not boot_id or not process.boot_id:
+    # Two machines may go by one name: another boot may be another machine, whose process table is not ours.
+    if process.host != socket.gethostname() or not boot_id or process.boot_id != boot_id:
         return None
-    if process.boot_id != boot_id:
-        return False
     namespace = _pid_namespace()
     if not namespace or process.pid_namespace != namespace or not process.pid_started:
         return None

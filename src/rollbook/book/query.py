@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -80,8 +79,6 @@ class Engine:
 
     def _lock_down(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Nothing outside the cache can be reached from here on, and nothing of this can be undone."""
-        import duckdb
-
         connection.execute("set allowed_directories = [$folder]", {"folder": f"{self.catalog.folder.parent}/"})
         for setting in (
             "python_enable_replacements = false",
@@ -92,8 +89,7 @@ class Engine:
             "temp_directory = ''",
         ):
             connection.execute(f"set {setting}")
-        with contextlib.suppress(duckdb.CatalogException):  # before DuckDB 2.0 there is no such setting
-            connection.execute(f"set global max_execution_time = {int(self.settings.query_seconds * 1000)}")
+        connection.execute(f"set global max_execution_time = {int(self.settings.query_seconds * 1000)}")
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
 

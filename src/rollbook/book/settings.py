@@ -66,13 +66,12 @@ def load_settings(start: Path | None = None) -> Settings:
             file = folder / name
             if not file.is_file():
                 continue
-            table = _read_toml(file)
+            table: Any = _read_toml(file)
             if name == "pyproject.toml":
                 tools = table.get("tool")
                 table = tools.get("rollbook") if isinstance(tools, dict) else None
-                if not isinstance(table, dict):
-                    continue
-            return _parse(table, file)
+            if isinstance(table, dict):
+                return _parse(table, file)
     return Settings()
 
 

@@ -72,7 +72,8 @@ class LogWriter:
     def __init__(self, path: Path, *, kept_in_memory_bytes: int = KEPT_IN_MEMORY_BYTES) -> None:
         self.path = path
         self.limit = kept_in_memory_bytes
-        self.problem: str | None = None
+        self.problem: str | None = None  # now
+        self.last_problem: str | None = None  # now or earlier
         self.written_rows = 0
         self.dropped_rows = 0
         self._pending: deque[tuple[bytes, int]] = deque()
@@ -104,7 +105,7 @@ class LogWriter:
                 self._pending_bytes -= len(frame)
                 self.written_rows += rows
         except OSError as error:
-            self.problem = f"{self.path}: {error.strerror or error}"
+            self.problem = self.last_problem = f"{self.path}: {error.strerror or error}"
             return False
         self.problem = None
         return True

@@ -22,10 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debug:
             traceback.print_exc()
         _fail(error.message, error.hint, error.exit_code)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
-        sys.exit(2)
     except click.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # click 8.1 knows no such class, and prints the help itself
+            print(error.format_message(), file=sys.stderr)
+            sys.exit(2)
         path = error.ctx.command_path if error.ctx else "rollbook"
         _fail(error.format_message(), f"{path} --help", 2)
     except (click.Abort, KeyboardInterrupt):

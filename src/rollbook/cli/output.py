@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -57,7 +57,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, header_style="bold" if terminal else "")
     numeric = set(right)
     for column in columns:
-        table.add_column(Text(printable(column)), justify="right" if column in numeric else "left", no_wrap=True, overflow="ellipsis")
+        justify: Literal["left", "right"] = "right" if column in numeric else "left"
+        table.add_column(Text(printable(column)), justify=justify, no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(*(Text(cell(value), style=_style(value) if terminal else "") for value in row))
     console = Console(file=sys.stdout, width=None if terminal else 10_000, highlight=False)

@@ -25,7 +25,7 @@ from rollbook.book.layout import Layout, touch_run
 from rollbook.book.metric_log import KeyRows, RowAppender, encode
 from rollbook.book.processes import this_process
 from rollbook.book.writer import AttemptWriter
-from rollbook.errors import DataError, InvalidMetric, UsageError, did_you_mean
+from rollbook.errors import BookUnwritable, DataError, InvalidMetric, UsageError, did_you_mean
 from rollbook.records import LEVELS, AttemptInfo, GoesOnFrom, Level, Provenance, RunInfo, State, Status
 from rollbook.track import endings
 from rollbook.track.outputs import Output, rows_of
@@ -264,6 +264,8 @@ class Run:
 
     def _try_to_save(self, what: str, save: Callable[[], Path]) -> Path | None:
         try:
+            # A save makes the folders that it needs: of a book that is away, that would be another book in its place.
+            self.folder.stat()
             return save()
         except (OSError, DataError) as error:
             self._complain(f"{what} was not saved: {getattr(error, 'strerror', None) or error}")
@@ -274,12 +276,18 @@ class Run:
     def tag(self, *tags: str) -> None:
         """Add tags, through the journal as `rollbook tag add` does."""
         if self._may_write():
-            journal.append(self._layout.journal, "tag", [self.id], tags=list(tags))
+            self._append_to_journal("tag", tags=list(tags))
 
     def note(self, text: str) -> None:
         """Add a note."""
         if self._may_write():
-            journal.append(self._layout.journal, "note", [self.id], text=text)
+            self._append_to_journal("note", text=text)
+
+    def _append_to_journal(self, kind: str, **details: Any) -> None:
+        try:
+            journal.append(self._layout.journal, kind, [self.id], **details)
+        except BookUnwritable as error:
+            self._complain(f"the {kind} {next(iter(details.values()))!r} was not saved: {error.message}")
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
@@ -344,7 +352,7 @@ class Run:
             self._flush()
         lost = log.pending_rows + log.dropped_rows
         if lost:
-            self._problems.append(f"{lost:,} rows could not be written: {log.problem}")
+            self._problems.append(f"{lost:,} rows could not be written: {log.last_problem}")
         log.close()
 
     def _seal(self) -> list[list[Any]] | None:
@@ -438,7 +446,8 @@ class Run:
         log = self._writer.log
         if written and self._trouble:
             self._trouble = None
-            say(f"run {self.id}: writing works again, nothing was lost so far", always=True)
+            lost = f"{log.dropped_rows:,} rows are" if log.dropped_rows else "nothing was"
+            say(f"run {self.id}: writing works again, {lost} lost so far", always=True)
         elif not written and self._trouble is None:
             self._trouble = log.problem
             kept = log.limit // 2**20
@@ -458,7 +467,7 @@ class Run:
         ended = state != "running"
         status = Status(
             state=state,
-            heartbeat=time.time(),
+            heartbeat=max(time.time(), self._now()),  # a clock that is set back must not look like silence
             started_at=self._started_at,
             process=self._process,
             goes_on_from=self._goes_on_from,
@@ -485,7 +494,7 @@ class Run:
                 return
             for number, entry in journal.read_after(self._layout.journal, self._journal_seen):
                 self._journal_seen = number
-                if entry["kind"] == "verbosity" and self.id in entry["runs"] and entry.get("level") in LEVELS:
+                if entry["kind"] == "verbosity" and self.id in entry["runs"] and str(entry.get("level")) in LEVELS:
                     self._change_verbosity(entry["level"])
             self._journal_changed = changed
         except OSError:
@@ -539,6 +548,10 @@ def _as_dict(data: Any) -> dict[str, Any]:
 def _check_metric_name(name: Any) -> str:
     if not isinstance(name, str) or not name:
         raise InvalidMetric(f"a metric's name must be text of at least one character, got {name!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidMetric(f"the metric's name {name!r} has characters that are not valid text") from None
     return name
 
 
