@@ -304,15 +304,16 @@ def _class(name: str, kind: type) -> list[str]:
 
 
 def public_attributes(kind: type) -> list[str]:
-    """What __init__ gives an object, by name: `self.id = ...`."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kind.__init__)))  # type: ignore[misc]
+    """What the methods give an object, by name: `self.id = ...`."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     targets = [
         target
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
     ]
-    return [one.attr for one in targets if isinstance(one, ast.Attribute) and not one.attr.startswith("_")]
+    named = [one.attr for one in targets if isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self"]
+    return list(dict.fromkeys(name for name in named if not name.startswith("_")))
 
 
 def _function(title: str, function: Any, *, level: int, whole: bool = False) -> list[str]:

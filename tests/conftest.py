@@ -13,8 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from rollbook.cli import main
+
+# Never a verdict on wall time: a busy machine is no bug.
+settings.register_profile("rollbook", deadline=None)
+settings.load_profile("rollbook")
 
 PROJECT = Path(__file__).parent.parent
 

@@ -1,4 +1,4 @@
-"""Real processes that write a book, and what a test asks of it afterwards."""
+"""Real processes that write a book."""
 
 from __future__ import annotations
 
@@ -7,33 +7,20 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-import rollbook
-
-Launch = Callable[..., subprocess.Popen[str]]
-
-PRELUDE = """
-import os, signal, sys, threading, time
-import rollbook
-def start(task="task", **options):
-    return rollbook.start(task, book=os.environ["BOOK"], save_code=False, **options)
-def ready():
-    print("ready", flush=True)
-"""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    # Children end by signals and leave threads behind on purpose; the parents' own warnings stay errors.
-    os.environ["ROLLBOOK_QUIET"] = "1"
+from children import PRELUDE, Complete, Launch
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Path:
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a book will be; the folder around it is not made yet."""
+    for name in [name for name in os.environ if name.startswith("ROLLBOOK_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ROLLBOOK_QUIET", "1")
+    monkeypatch.chdir(tmp_path)
     return tmp_path / "home" / "book"
 
 
@@ -44,15 +31,13 @@ def launch(book: Path, tmp_path: Path) -> Iterator[Launch]:
     work = tmp_path / "work"
     work.mkdir()
 
-    def launch(
-        program: str, *arguments: object, wrapper: tuple[str, ...] = (), env: dict[str, str] | None = None
-    ) -> subprocess.Popen[str]:
+    def launch(program: str, *arguments: object, wrapper: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         file = work / f"program_{len(children)}.py"
         file.write_text(PRELUDE + textwrap.dedent(program))
         child = subprocess.Popen(
             [*wrapper, sys.executable, str(file), *map(str, arguments)],
             cwd=work,
-            env={**os.environ, "BOOK": str(book), **(env or {})},
+            env={**os.environ, "BOOK": str(book)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -69,42 +54,12 @@ def launch(book: Path, tmp_path: Path) -> Iterator[Launch]:
 
 
 @pytest.fixture
-def complete(launch: Launch) -> Callable[..., subprocess.CompletedProcess[str]]:
+def complete(launch: Launch) -> Complete:
     """Like `launch`, to the end of the program."""
 
-    def complete(program: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-        child = launch(program, *arguments, **options)
+    def complete(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        child = launch(program, *arguments)
         out, err = child.communicate(timeout=120)
         return subprocess.CompletedProcess(child.args, child.returncode, out, err)
 
     return complete
-
-
-def wait_ready(child: subprocess.Popen[str]) -> None:
-    """Until the program has called `ready()`."""
-    assert child.stdout is not None
-    line = child.stdout.readline()
-    if line.strip() != "ready":
-        child.kill()
-        _, err = child.communicate()
-        raise AssertionError(f"the program said {line!r}\n{err}")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
-
-
-def steps_of(book: Path, name: str = "value") -> list[int]:
-    """The steps of a metric over all runs, in order."""
-    return [step for (step,) in rollbook.open(book).sql("select step from metrics where name = ? order by step", [name]).fetchall()]
-
-
-def statuses(book: Path) -> list[str]:
-    return [status for (status,) in rollbook.open(book).sql("select status from runs order by run_id").fetchall()]
-
-
-def files_below(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}

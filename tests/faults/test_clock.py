@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Launch, statuses, wait_ready, wait_until
+from children import Complete, Launch, statuses, wait_ready, wait_until
 
 import rollbook
-
-Complete = Callable[..., subprocess.CompletedProcess[str]]
 
 # From the first row on, the clock is wrong by so many seconds.
 CLOCK = """

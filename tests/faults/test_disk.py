@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Launch, statuses, steps_of, wait_ready, wait_until
+from children import Complete, Launch, statuses, steps_of, wait_ready, wait_until
 
 import rollbook
-
-Complete = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -29,13 +28,10 @@ def small_disk(book: Path) -> Iterator[Path]:
 
 def fill(disk: Path) -> Path:
     ballast = disk / "ballast"
-    with open(ballast, "wb") as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-                file.flush()
-        except OSError:
-            return ballast
+    with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    return ballast
 
 
 LOGS_WHEN_TOLD = """

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Launch, statuses, steps_of, wait_ready, wait_until
-
-Complete = Callable[..., subprocess.CompletedProcess[str]]
+from children import Complete, Launch, statuses, steps_of, wait_ready, wait_until
 
 
 def reasons(book: Path) -> list[str | None]:
@@ -59,7 +55,9 @@ def test_status_reason_and_exit_code_are_those_of_the_ending(
 
 
 @pytest.mark.parametrize("shape", ["plain", "with", "in a thread"])
-def test_sigterm_interrupts_the_run_and_ends_the_program_as_sigterm_does(launch: Launch, book: Path, shape: str) -> None:
+def test_sigterm_interrupts_the_run_and_ends_the_program_as_sigterm_does(
+    launch: Launch, book: Path, shape: str
+) -> None:
     bodies = {
         "plain": "run = start(); run.log({'value': 1}); ready(); time.sleep(60)",
         "with": "with start() as run:\n    run.log({'value': 1}); ready(); time.sleep(60)",
@@ -81,7 +79,9 @@ def test_sigterm_interrupts_the_run_and_ends_the_program_as_sigterm_does(launch:
 
 
 def test_sigterm_lets_the_programs_own_clean_up_run(launch: Launch, book: Path) -> None:
-    child = launch("run = start(); ready()\ntry:\n    time.sleep(60)\nfinally:\n    run.log({'value': 1}); print('cleaned')")
+    child = launch(
+        "run = start(); ready()\ntry:\n    time.sleep(60)\nfinally:\n    run.log({'value': 1}); print('cleaned')"
+    )
     wait_ready(child)
 
     child.send_signal(signal.SIGTERM)
@@ -113,7 +113,9 @@ def test_a_programs_own_sigterm_handler_is_left_alone(launch: Launch, book: Path
 
 
 def test_sigint_in_the_middle_of_logging_keeps_whole_rows(launch: Launch, book: Path) -> None:
-    child = launch("run = start(); run.log({'value': 0, 'two': 0}); ready()\nwhile True: run.log({'value': 1, 'two': 1})")
+    child = launch(
+        "run = start(); run.log({'value': 0, 'two': 0}); ready()\nwhile True: run.log({'value': 1, 'two': 1})"
+    )
     wait_ready(child)
     wait_until(lambda: bool(steps_of(book)))
 
@@ -126,7 +128,9 @@ def test_sigint_in_the_middle_of_logging_keeps_whole_rows(launch: Launch, book: 
 
 
 def test_two_runs_open_at_once_each_end_as_they_should(complete: Complete, book: Path) -> None:
-    ended = complete("one = start('a'); two = start('b'); one.log({'value': 1}); one.finish(); two.log({'value': 1}); 1 / 0")
+    ended = complete(
+        "one = start('a'); two = start('b'); one.log({'value': 1}); one.finish(); two.log({'value': 1}); 1 / 0"
+    )
 
     assert ended.returncode == 1
     assert sorted(statuses(book)) == ["failed", "finished"]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import files_below, statuses, steps_of
-
-Complete = Callable[..., subprocess.CompletedProcess[str]]
+from children import Complete, files_below, statuses, steps_of
 
 CHILD_DOES = {
     "nothing": "pass",
@@ -47,9 +43,7 @@ FORKS = """
 
 
 @pytest.mark.parametrize("action", CHILD_DOES)
-def test_whatever_a_forked_child_does_the_parents_run_is_untouched(
-    complete: Complete, book: Path, action: str
-) -> None:
+def test_whatever_a_forked_child_does_the_parents_run_is_untouched(complete: Complete, book: Path, action: str) -> None:
     ended = complete(FORKS, CHILD_DOES[action])
 
     assert ended.returncode == 0, ended.stderr

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Launch, statuses, steps_of, wait_ready
+from children import Launch, statuses, steps_of, wait_ready
 
 import rollbook
 from rollbook.records import LOST_AFTER_SECONDS

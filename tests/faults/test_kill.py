@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Launch, statuses, steps_of, wait_ready, wait_until
+from children import Complete, Launch, statuses, steps_of, wait_ready, wait_until
 
 import rollbook
 from rollbook.book.checkpoints import list_checkpoints, load_checkpoint
@@ -76,7 +76,9 @@ def kill_while_logging(launch: Launch, book: Path, folder: Path, moments: list[f
         ).fetchall()
         rows = len(points) // 2
         assert rows >= rows_due(folder / f"diary_{number}", at)
-        expected = [(step, name, step * factor) for step in range(rows) for name, factor in (("twice", 2.0), ("value", 0.5))]
+        expected = [
+            (step, name, step * factor) for step in range(rows) for name, factor in (("twice", 2.0), ("value", 0.5))
+        ]
         assert points == expected
 
 
@@ -151,7 +153,9 @@ def test_sixty_kills_during_finish_lose_nothing(launch: Launch, book: Path, case
     kill_while_finishing(launch, book, case * 0.012)
 
 
-def test_a_killed_run_can_be_resumed_and_counts_on(launch: Launch, book: Path, tmp_path: Path, complete) -> None:
+def test_a_killed_run_can_be_resumed_and_counts_on(
+    launch: Launch, book: Path, tmp_path: Path, complete: Complete
+) -> None:
     child = launch(LOGS_ALL_THE_TIME, tmp_path / "diary")
     wait_ready(child)
     wait_until(lambda: bool(steps_of(book)))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Launch, wait_ready
+from children import Launch, wait_ready
 
 import rollbook
 

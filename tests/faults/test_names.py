@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import files_below
+from children import files_below
 
 import rollbook
 from rollbook.book.layout import encode_name
@@ -74,7 +74,9 @@ def test_any_metric_name_comes_back_as_it_was_while_running_and_when_sealed(book
         run.log({name: float(number)}, step=number)
     run.log(dict.fromkeys(HOSTILE, 0.5), step=1000)
     run.checkpoint(1, {})
-    expected = sorted([(name, float(number)) for number, name in enumerate(HOSTILE)] + [(name, 0.5) for name in HOSTILE])
+    expected = sorted(
+        [(name, float(number)) for number, name in enumerate(HOSTILE)] + [(name, 0.5) for name in HOSTILE]
+    )
 
     live = rollbook.open(book).sql("select name, value from metrics").fetchall()
     run.finish()
@@ -113,7 +115,9 @@ def test_any_media_name_gives_a_folder_of_its_own_inside_the_run(book: Path, out
     assert nothing_got_out(book, outside)
 
 
-def test_saved_files_stay_inside_the_run_whatever_they_are_called(book: Path, outside: set[str], tmp_path: Path) -> None:
+def test_saved_files_stay_inside_the_run_whatever_they_are_called(
+    book: Path, outside: set[str], tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     source.write_text("content")
     run = start(book)
@@ -167,13 +171,18 @@ def test_any_run_name_and_tracked_parameter_is_data_in_the_readable_name(book: P
 
     rows = rollbook.open(book).sql("select run_id, name, algo, env from runs").fetchall()
     assert sorted(algo for _, _, algo, _ in rows) == sorted(HOSTILE)
-    assert all(algo == env and readable.startswith(run_id) and readable.endswith(f"&{algo}") for run_id, readable, algo, env in rows)
+    assert all(
+        algo == env and readable.startswith(run_id) and readable.endswith(f"&{algo}")
+        for run_id, readable, algo, env in rows
+    )
     assert nothing_got_out(book, outside)
 
 
 @pytest.mark.parametrize("text", NOT_TEXT)
 def test_what_is_not_text_in_tags_notes_and_parameters_harms_neither_run_nor_book(book: Path, text: str) -> None:
-    run = start(book, name=text, tags=[text], notes=text, config={"algo": text, text: text, "path": [text]}, track=[text])
+    run = start(
+        book, name=text, tags=[text], notes=text, config={"algo": text, text: text, "path": [text]}, track=[text]
+    )
     run.log({"value": 1.0})
     run.tag(text)
     run.note(text)
@@ -193,7 +202,9 @@ def test_two_values_that_are_not_text_stay_apart(book: Path) -> None:
         start(book, config={"algo": text}, tags=[text]).finish()
 
     opened = rollbook.open(book)
-    assert opened.sql("select count(distinct algo), count(distinct tags), count(distinct config_key) from runs").fetchall() == [(3, 3, 3)]
+    assert opened.sql(
+        "select count(distinct algo), count(distinct tags), count(distinct config_key) from runs"
+    ).fetchall() == [(3, 3, 3)]
 
 
 def test_hostile_names_do_not_upset_top_and_lookup(book: Path) -> None:
@@ -213,7 +224,9 @@ def test_hostile_names_do_not_upset_top_and_lookup(book: Path) -> None:
 
 
 @pytest.mark.parametrize("output", ["csv", "console", "tensorboard"])
-def test_live_outputs_take_hostile_names(book: Path, outside: set[str], output: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_live_outputs_take_hostile_names(
+    book: Path, outside: set[str], output: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     run = start(book, outputs=[output])
     run.log(dict.fromkeys(HOSTILE, 1.0))
     run.finish()

@@ -32,7 +32,7 @@ from rollbook.book.settings import Settings
 from rollbook.book.writer import create_run_folder
 from rollbook.errors import UsageError
 from rollbook.records import Provenance, RunInfo
-from rollbook.track.start import tracked
+from rollbook.track.start import as_config, tracked
 
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 20.0  # between asking a program to stop and killing it
@@ -98,7 +98,7 @@ def check_program(command: Sequence[str], cwd: Path) -> None:
 
 
 def _info(run_id: str, job: Job, settings: Settings, now: float) -> RunInfo:
-    config = dict(job.config)
+    config = as_config(job.config)
     return RunInfo(
         run_id=run_id,
         task=job.task,

@@ -20,18 +20,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rollbook.book import journal
+from rollbook.book.checked import as_left, read_checked, write_checked
 from rollbook.book.columns import read_parquet, to_column, to_table
 from rollbook.book.entries import Entry, read_entry
-from rollbook.book.layout import Layout, read_json, write_atomically, write_json
+from rollbook.book.layout import Layout, write_atomically
 from rollbook.book.summaries import COLUMNS as SUMMARY_COLUMNS
 from rollbook.errors import CorruptFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CACHE_FORMAT = "1"
+CACHE_FORMAT = "2"
 KEEP_GENERATIONS_SECONDS = 600.0
 JOURNAL_CACHED_EVERY = 200
+LEFT = "left.json"
+# What reading values of the wrong kind or size ends in.
+DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 TABLES = ("runs", "params", "summaries", "checkpoints", "media", "problems")
 
 
@@ -104,6 +108,8 @@ class Catalog:
         self._changes = journal.Changes()
 
     def refresh(self) -> Snapshot:
+        import pyarrow as pa
+
         problems: list[str] = []
         listing = self._list_runs()
         self._load_generation()
@@ -117,8 +123,14 @@ class Catalog:
             entry = self._read(Path(path), mtime, now, problems)
             if entry:
                 (settled if entry.settled else active).append(entry)
+        settled, active = _storable(settled, problems), _storable(active, problems)
         if settled or len(fresh) < len(self._settled):
-            self._write_generation(fresh, settled)
+            try:
+                self._write_generation(fresh, settled)
+            except (OSError, pa.ArrowInvalid):  # a full disk, or a cache that goes away: answer without one
+                self._generation, self._settled = "", {}
+                again = (self._read(Path(listing[run_id][0]), listing[run_id][1], now, problems) for run_id in fresh)
+                active += settled + _storable([entry for entry in again if entry], problems)
         return Snapshot(
             files=self._files(),
             settled=dict(self._settled),
@@ -143,8 +155,8 @@ class Catalog:
             return read_entry(folder, mtime, self.aliases, now)
         except FileNotFoundError:
             return None  # is being made, or has just gone
-        except (OSError, CorruptFile) as error:
-            problems.append(f"{folder}: {error}")
+        except (OSError, CorruptFile, *DAMAGE) as error:
+            problems.append(f"{folder} cannot be read: {error!r}")
             return None
 
     def _files(self) -> dict[str, Path]:
@@ -157,10 +169,13 @@ class Catalog:
 
         try:
             current = (self.folder / "current").read_text()
+            left = read_checked(self.folder / current / LEFT)
+            if left is None or left != self._as_left(current):
+                raise FileNotFoundError(current)
             if current == self._generation:
                 return
             index = read_parquet(self.folder / current / "runs.parquet", columns=["run_id", "mtime_ns"])
-        except (OSError, pa.ArrowInvalid, UnicodeDecodeError):
+        except (OSError, pa.ArrowInvalid, ValueError):
             self._generation, self._settled = "", {}
             return
         ids, mtimes = index.column("run_id").to_pylist(), index.column("mtime_ns").to_pylist()
@@ -182,29 +197,56 @@ class Catalog:
                     kept = kept.filter(to_column([run in fresh for run in kept["run_id"].to_pylist()], pa.bool_()))
                 parts.insert(0, kept)
             pq.write_table(pa.concat_tables(parts), self.folder / name / f"{table}.parquet", compression="zstd")
+        write_checked(self.folder / name / LEFT, self._as_left(name))
         write_atomically(self.folder / "current", name.encode())
-        self._generation = ""
-        self._load_generation()
-        self._remove_old_generations()
+        # Ours, even if another reader's is `current` by now: that one may lack what we have just read.
+        kept_runs = {run_id: self._settled[run_id] for run_id in fresh}
+        self._settled = kept_runs | {entry.run.info.run_id: entry.mtime_ns for entry in settled}
+        self._generation, superseded = name, self._generation
+        self._remove_old_generations(superseded)
 
-    def _remove_old_generations(self) -> None:
+    def _as_left(self, generation: str) -> list[Any]:
+        return [as_left(self.folder / generation / f"{name}.parquet") for name in TABLES]
+
+    def _remove_old_generations(self, superseded: str) -> None:
+        """Not at once: others may be reading them. Whoever supersedes one starts its last minutes."""
+        if superseded:
+            with contextlib.suppress(OSError):
+                os.utime(self.folder / superseded)
         for entry in os.scandir(self.folder):
-            old = time.time() - entry.stat().st_mtime > KEEP_GENERATIONS_SECONDS
-            if entry.is_dir() and old and entry.name != self._generation:
-                shutil.rmtree(entry.path, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                old = time.time() - entry.stat().st_mtime > KEEP_GENERATIONS_SECONDS
+                if entry.is_dir() and old and entry.name != self._generation:
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
     def _replay(self, problems: list[str]) -> journal.Changes:
         """The journal's state, going on from the one that an earlier reader left in the cache."""
         file = self.folder / "journal.json"
         if not self._changes.number:
-            with contextlib.suppress(FileNotFoundError, CorruptFile, TypeError):
-                self._changes = journal.Changes(**read_json(file))
+            self._changes = journal.Changes(**(read_checked(file) or {}))
         before = self._changes.number
-        self._changes = journal.replay(self.layout.journal, problems, since=self._changes)
+        if before > journal.newest(self.layout.journal):  # a journal that was put back to an earlier state
+            self._changes, before = journal.Changes(), 0
+        self._changes = journal.replay(self.layout.journal, since=self._changes)
+        problems += self._changes.damaged
         if self._changes.number - before >= JOURNAL_CACHED_EVERY:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(file, dataclasses.asdict(self._changes))
+            with contextlib.suppress(OSError):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                write_checked(file, dataclasses.asdict(self._changes))
         return self._changes
+
+
+def _storable(entries: list[Entry], problems: list[str]) -> list[Entry]:
+    """The entries whose rows fit the tables. What damage has made impossible costs its own run, and is named."""
+    try:
+        for name in TABLES:
+            rows_to_table(name, entries)
+    except DAMAGE as error:
+        if len(entries) == 1:
+            problems.append(f"{entries[0].run.folder} holds an impossible value: {error}")
+            return []
+        return [kept for entry in entries for kept in _storable([entry], problems)]
+    return entries
 
 
 def cache_folder(layout: Layout) -> Path:

@@ -8,11 +8,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from rollbook.book.media import list_media
 from rollbook.book.processes import is_alive
 from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run, run_series
+from rollbook.book.summaries import COLUMNS as SUMMARY_COLUMNS
 from rollbook.book.summaries import last_step, summarise
 from rollbook.records import TERMINAL_STATES
 
@@ -27,6 +28,7 @@ class Entry:
     """One run's rows, by table name. `settled`: nothing about them changes until the folder's mtime does."""
 
     run: StoredRun
+    mtime_ns: int
     settled: bool
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
@@ -36,7 +38,7 @@ def read_entry(folder: Path, mtime_ns: int, aliases: Mapping[str, tuple[str, ...
     run = read_run(folder, mtime_ns / 1e9)
     state = run.state(now)
     settled = now - mtime_ns / 1e9 > RACY_SECONDS and (run.ended or (state == "lost" and _gone_for_good(run, now)))
-    entry = Entry(run, settled)
+    entry = Entry(run, mtime_ns, settled)
     problems = list(run.problems)
     summaries: list[list[Any]] = []
     end = run.last_status.last_step if run.last_status else None
@@ -68,11 +70,23 @@ def _gone_for_good(run: StoredRun, now: float) -> bool:
 def _figures(run: StoredRun, end: int | None, problems: list[str]) -> tuple[list[list[Any]], int | None]:
     """Summaries and last step: as the attempt left them where it was the only one, else from its metrics."""
     only = run.attempts[0].status if len(run.attempts) == 1 else None
-    if only and only.state in TERMINAL_STATES and only.summaries is not None:
+    if only and only.state in TERMINAL_STATES and _are_summaries(only.summaries):
         problems += only.problems
         return only.summaries, end
     series = run_series(run, problems)
     return summarise(series), last_step(series)
+
+
+def _are_summaries(rows: Any) -> TypeGuard[list[list[Any]]]:
+    """Whether they are what we wrote: a name, two counts, figures or null, and a flag."""
+    return isinstance(rows, list) and all(
+        isinstance(row, list)
+        and len(row) == len(SUMMARY_COLUMNS)
+        and isinstance(row[0], str)
+        and all(isinstance(count, int) and 0 <= count < 2**63 for count in row[1:3])
+        and all(figure is None or isinstance(figure, int | float) for figure in row[3:])
+        for row in rows
+    )
 
 
 def _run_row(
@@ -95,13 +109,13 @@ def _run_row(
         "env": _meaning(config, aliases["env"]),
         "seed": _whole(_meaning(config, aliases["seed"])),
         "status": state,
-        "benchmark": info.benchmark,
+        "benchmark": None if info.benchmark is None else _text(info.benchmark),
         "started_at": round(info.started_at * 1e6),
         "finished_at": None if finished_at is None else round(finished_at * 1e6),
         "duration_s": max((finished_at or heartbeat) - info.started_at, 0.0),
         "last_step": end,
-        "host": info.host,
-        "user": info.user,
+        "host": _text(info.host),
+        "user": _text(info.user),
         "command": _text(shlex.join(info.command)),
         "git_commit": git.commit if git else None,
         "git_describe": git.describe if git else None,
@@ -110,7 +124,7 @@ def _run_row(
         "parent": info.parent,
         "notes": _text(info.notes),
         "tags": [_text(tag) for tag in info.tags],
-        "config": json.dumps(config),
+        "config": _json_text(config),
         "config_key": config_key(config, aliases["seed"]),
         "mtime_ns": mtime_ns,
         "folder": str(run.folder),
@@ -118,7 +132,21 @@ def _run_row(
 
 
 def _text(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    # Half a character pair, as file names and arguments of another encoding give it, is shown by its number.
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _json_text(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if _text(text) == text else json.dumps(_clean(value), ensure_ascii=False)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return {_text(key): _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list) else value
 
 
 def _meaning(config: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
@@ -147,7 +175,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
         elif value is None or isinstance(value, str):
             yield _text(prefix + key), None if value is None else _text(value)
         else:
-            yield _text(prefix + key), json.dumps(value)
+            yield _text(prefix + key), _json_text(value)
 
 
 def config_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[str | None]]:

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 _QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "RECURSIVE_CTE_NODE"})
 # Table functions that read nothing from outside; every other one is refused.
 _TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"})
-_REFUSED_FUNCTIONS = frozenset({"json_execute_serialized_sql", "getenv", "nextval", "write_log", "set_config"})
+# Functions that run or plan SQL given as text, change something, tell of the process, or outsleep the time limit.
+_REFUSED_FUNCTIONS = frozenset(
+    {
+        "json_execute_serialized_sql", "json_serialize_plan", "getenv", "nextval", "setval", "write_log", "set_config",
+        "sleep_ms", "pg_sleep",
+    }
+)  # fmt: skip
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(?=[a-z(])", re.IGNORECASE)
 _HINT = "ask with one SELECT; `rollbook sql 'show tables'` lists what there is"
 
@@ -30,6 +36,10 @@ def check(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
 
     if not isinstance(sql, str) or not sql.strip():
         raise QueryInvalid("the query is empty", _HINT)
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise QueryInvalid("the query has characters that are not valid text", _HINT) from None
     explain = _EXPLAIN.match(sql)
     inner = sql[explain.end() :] if explain else sql
     try:
@@ -38,14 +48,24 @@ def check(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
         raise QueryInvalid(first_line(error), _HINT) from None
     if len(statements) != 1:
         raise QueryRefused(f"one statement a call, got {len(statements)}", _HINT)
-    kind = statements[0].type
-    if kind != duckdb.StatementType.SELECT:
-        raise QueryRefused(f"a book answers questions; it does not take {kind.name} statements", _HINT)
+    kind = _kind(statements[0])
+    if kind != "SELECT":
+        raise QueryRefused(f"a book answers questions; it does not take {kind} statements", _HINT)
     ((text,),) = connection.execute("select json_serialize_sql(?)", [inner]).fetchall()
-    parsed = json.loads(text)
+    try:
+        parsed = json.loads(text)
+    except RecursionError:
+        raise QueryInvalid("the query is nested too deeply", "ask with fewer brackets inside each other") from None
     if parsed.get("error"):
         raise QueryRefused(f"the query cannot be checked: {parsed.get('error_message')}", _HINT)
     return _walk(parsed["statements"])
+
+
+def _kind(statement: duckdb.Statement) -> str:
+    try:
+        return str(statement.type.name)
+    except ValueError:  # a kind that DuckDB parses and its Python part has no name for
+        return "such"
 
 
 def _walk(tree: Any) -> set[str]:

@@ -22,6 +22,8 @@ from rollbook.book.layout import read_json
 from rollbook.errors import BookUnwritable, CorruptFile
 
 _DIGITS = 10
+_MAY_BE_MISSED = 10_000
+_LATEST_TIME = 1e11  # seconds: a damaged digit must not become a date that nothing can hold
 
 
 def user_name() -> str:
@@ -88,18 +90,23 @@ def _numbers(journal: Path) -> list[int]:
     return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal())
 
 
+def _following(journal: Path, number: int) -> Iterable[int]:
+    """The numbers above one. A listing that others add to meanwhile may lack one below its last: that is tried, too."""
+    listed = [found for found in _numbers(journal) if found > number]
+    missed = listed[-1] - number - len(listed) if listed else 0
+    return range(number + 1, listed[-1] + 1) if 0 < missed < _MAY_BE_MISSED else listed
+
+
 def read_after(journal: Path, number: int, problems: list[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Entries with a larger number, in order. A damaged one is named and passed over."""
-    for found in _numbers(journal):
-        if found <= number:
-            continue
+    for found in _following(journal, number):
         path = journal / f"{found:0{_DIGITS}d}.json"
         try:
             entry = read_json(path)
             if not _is_entry(entry):
                 raise CorruptFile(f"{path} is not a journal entry")
         except FileNotFoundError:
-            continue  # a file whose name only looks like a number of ours
+            continue  # a gap, or a file whose name only looks like a number of ours
         except CorruptFile as error:
             if problems is not None:
                 problems.append(error.message)
@@ -110,9 +117,15 @@ def read_after(journal: Path, number: int, problems: list[str] | None = None) ->
 def _is_entry(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
         return False
-    if entry["kind"] == "verdict" and not (isinstance(entry.get("time"), int | float) and "user" in entry):
+    if not isinstance(entry.get("time"), int | float) or not abs(entry["time"]) < _LATEST_TIME:
+        return False
+    if not isinstance(entry.get("user"), str):
         return False
     return _is_text_list(entry.get("runs")) and _is_text_list(entry.get("tags", []))
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_text_list(value: Any) -> bool:
@@ -128,16 +141,17 @@ class Changes:
     notes: dict[str, list[str]] = field(default_factory=dict)
     hidden: dict[str, str] = field(default_factory=dict)  # run -> "deleted" or "archived"
     verdicts: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)  # entries that could not be read
 
     def apply(self, number: int, entry: dict[str, Any]) -> None:
         self.number = number
         kind, runs = entry["kind"], entry["runs"]
         if kind in ("tag", "untag"):
             for run in runs:
-                self.tags.setdefault(run, {}).update(dict.fromkeys(entry.get("tags", ()), kind == "tag"))
+                self.tags.setdefault(run, {}).update(dict.fromkeys(map(_text, entry.get("tags", ())), kind == "tag"))
         elif kind == "note":
             for run in runs:
-                self.notes.setdefault(run, []).append(str(entry.get("text", "")))
+                self.notes.setdefault(run, []).append(_text(str(entry.get("text", ""))))
         elif kind in ("delete", "archive"):
             self.hidden.update(dict.fromkeys(runs, "deleted" if kind == "delete" else "archived"))
         elif kind in ("restore", "purge"):
@@ -154,6 +168,10 @@ class Changes:
 def replay(journal: Path, problems: list[str] | None = None, *, since: Changes | None = None) -> Changes:
     """Today's state; with `since`, that state brought forward."""
     changes = since or Changes()
-    for number, entry in read_after(journal, changes.number, problems):
+    damaged: list[str] = []
+    for number, entry in read_after(journal, changes.number, damaged):
         changes.apply(number, entry)
+    changes.damaged += [problem for problem in damaged if problem not in changes.damaged]
+    if problems is not None:
+        problems += changes.damaged
     return changes

@@ -1,12 +1,14 @@
 """Metrics of many settled runs packed into few files, since ten thousand small files take a second to open.
 
-A pack is `<id>.parquet` (run_id, name, step, time, value, level; sorted by name, run, step) beside `<id>.runs.parquet`
-(run_id, mtime_ns), which says what it holds. Two readers may pack the same run at once: the first pack by name counts.
+A pack is `<id>.parquet` (run_id, name, step, time, value, level; sorted by name, run, step) beside `<id>.runs.json`,
+which says what it holds and how it was left: one that has changed since is not used. Two readers may pack the same run
+at once: the first pack by name counts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -14,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rollbook.book.columns import from_numpy, read_parquet, to_column, to_table
+from rollbook.book.checked import as_left, read_checked, write_checked
+from rollbook.book.columns import from_numpy, to_column
 from rollbook.book.metric_log import Series
 from rollbook.book.run_folder import read_run, run_series
 from rollbook.book.sealed import to_table as sealed_table
@@ -26,17 +29,19 @@ PACK_BYTES = 96 * 2**20  # of sealed metrics in one pack
 MERGE_ABOVE = 24  # small packs
 KEEP_MERGED_SECONDS = 600.0
 MEMORY_LIMIT = "1200MB"
+INDEX = ".runs.json"
 COLUMNS = "run_id, name, step, time, value, level"
 
 
 @dataclass(frozen=True)
 class Pack:
     path: Path
+    left: list[int]  # size and mtime_ns
     runs: dict[str, int]  # run id -> mtime_ns
 
     @property
     def index(self) -> Path:
-        return self.path.with_suffix(".runs.parquet")
+        return self.path.with_suffix(INDEX)
 
 
 @dataclass(frozen=True)
@@ -77,17 +82,9 @@ class Packs:
         return held
 
     def _read_all(self) -> list[Pack]:
-        found = {
-            path.with_name(path.name.replace(".runs.parquet", ".parquet"))
-            for path in self.folder.glob("*.runs.parquet")
-        }
-        for path in list(self._known):
-            if path not in found:
-                del self._known[path]
-        for path in found - self._known.keys():
-            pack = _read_pack(path)
-            if pack:
-                self._known[path] = pack
+        found = {path.with_name(path.name.removesuffix(INDEX) + ".parquet") for path in self.folder.glob(f"*{INDEX}")}
+        packs = {path: pack for path in found if (pack := self._known.get(path) or _read_pack(path))}
+        self._known = {path: pack for path, pack in packs.items() if as_left(path) == pack.left}
         return [self._known[path] for path in sorted(self._known)]
 
     def _pack(
@@ -107,64 +104,28 @@ class Packs:
     def _write(
         self, run_ids: list[str], settled: Mapping[str, int], folders: Mapping[str, str], problems: list[str]
     ) -> None:
-        """One pack. Runs of one sealed attempt are copied by DuckDB; the others are joined first."""
+        """One pack. DuckDB does not look at a Parquet file's checksums and would pack wrong values: we read first."""
         import duckdb
 
-        plain: list[tuple[str, str]] = []
-        joined: list[pa.Table] = []
-        for run_id in run_ids:
-            folder = Path(folders[run_id])
-            sealed = folder / "attempts" / "0" / "metrics.parquet"
-            if sealed.exists() and not (folder / "attempts" / "1").exists():
-                plain.append((run_id, str(sealed)))
-            else:
-                joined += _joined(run_id, folder, problems)
-        runs = {run_id: settled[run_id] for run_id in run_ids}
-        try:
-            self._copy_runs(plain, joined, runs)
-        except duckdb.Error:  # a damaged file among them: find out which, and pack the others
-            joined += [table for run_id, _ in plain for table in _joined(run_id, Path(folders[run_id]), problems)]
-            self._copy_runs([], joined, runs)
-
-    def _copy_runs(self, plain: list[tuple[str, str]], joined: list[pa.Table], runs: dict[str, int]) -> None:
-        import duckdb
-        import pyarrow as pa
-
+        points = [table for run_id in run_ids for table in _joined(run_id, Path(folders[run_id]), problems)]
         with duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT}) as connection:
-            schema = pa.schema({"run_id": pa.string(), "path": pa.string()})
-            connection.register("plain", to_table([{"run_id": run_id, "path": path} for run_id, path in plain], schema))
-            connection.register("joined", unite_metrics(joined))
-            parts = [f"select {COLUMNS} from joined"]
-            if plain:
-                connection.execute("set variable paths = (select list(path) from plain)")
-                parts.append(
-                    "select plain.run_id, name, step, time, value, level "
-                    "from read_parquet(getvariable('paths'), filename=true) m join plain on m.filename = plain.path"
-                )
-            self._copy(connection, " union all ".join(parts), runs)
+            connection.register("points", unite_metrics(points))
+            self._copy(connection, f"select {COLUMNS} from points", {run_id: settled[run_id] for run_id in run_ids})
 
     def _copy(self, connection: object, query: str, runs: dict[str, int]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         self.folder.mkdir(parents=True, exist_ok=True)
-        name = f"{time.time_ns()}-{secrets.token_hex(4)}"
-        path, index = self.folder / f"{name}.parquet", self.folder / f"{name}.runs.parquet"
+        path = self.folder / f"{time.time_ns()}-{secrets.token_hex(4)}.parquet"
         connection.execute(  # type: ignore[attr-defined]
             f"copy (select * from ({query}) order by name, run_id, step, time) to '{_quoted(path)}' "
             "(format parquet, compression zstd, row_group_size 122880)"
         )
-        schema = pa.schema({"run_id": pa.string(), "mtime_ns": pa.int64()})
-        table = to_table([{"run_id": run_id, "mtime_ns": mtime} for run_id, mtime in runs.items()], schema)
-        aside = index.with_suffix(".writing")
-        pq.write_table(table, aside)
-        aside.replace(index)
+        write_checked(path.with_suffix(INDEX), {"left": as_left(path), "runs": runs})
 
     def _merge_small(self) -> None:
         """Many small packs, as a book that is asked after each run gets them, become one."""
         import duckdb
 
-        small = [pack for pack in self._read_all() if pack.path.stat().st_size < PACK_BYTES / 8]
+        small = [pack for pack in self._read_all() if pack.left[0] < PACK_BYTES / 8]
         if len(small) <= MERGE_ABOVE:
             return
         merged: dict[str, int] = {}
@@ -182,13 +143,15 @@ class Packs:
                 )
             self._copy(connection, " union all ".join(parts), merged)
         for pack in small:
-            pack.index.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # somebody else merges, too
+                pack.index.unlink()
+                os.utime(pack.path)  # from now on it is kept for those who are reading it
         self._remove_merged()
 
     def _remove_merged(self) -> None:
         """Packs without an index; not at once, since a reader may be at work on one."""
         for path in self.folder.glob("*.parquet"):
-            if path.name.endswith(".runs.parquet") or path.with_suffix(".runs.parquet").exists():
+            if path.with_suffix(INDEX).exists():
                 continue
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > KEEP_MERGED_SECONDS:
@@ -231,15 +194,8 @@ def _sealed_bytes(folder: Path) -> int:
 
 
 def _read_pack(path: Path) -> Pack | None:
-    import pyarrow as pa
-
-    try:
-        index = read_parquet(path.with_suffix(".runs.parquet"))
-        if not path.exists():
-            return None
-    except (OSError, pa.ArrowInvalid):
-        return None
-    return Pack(path, dict(zip(index.column("run_id").to_pylist(), index.column("mtime_ns").to_pylist(), strict=True)))
+    index = read_checked(path.with_suffix(INDEX))
+    return Pack(path, index["left"], index["runs"]) if index else None
 
 
 def _quoted(path: Path) -> str:

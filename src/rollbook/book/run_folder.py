@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable
@@ -30,6 +31,9 @@ from rollbook.records import (
 )
 
 Parsed = TypeVar("Parsed")
+
+_KINDS: dict[str, Any] = {"str": str, "int": int, "float": int | float, "bool": bool, "dict": dict, "list": list}
+_LARGEST = {bool: 2, int: 2**63, float: 1e11}  # of floats, all of which are seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,9 @@ def read_run(folder: Path, fallback_started_at: float | None = None) -> StoredRu
         info = RunInfo(run_id=folder.name, task=decode_name(folder.parent.name), name=folder.name, started_at=started)
     if info is None:
         raise FileNotFoundError(folder / "run.json")
+    if info.run_id != folder.name:  # a folder that was copied, or a damaged letter: where it lies is what it is
+        problems.append(f"{folder / 'run.json'} says that it is run {info.run_id!r}")
+        info = dataclasses.replace(info, run_id=folder.name)
     attempts = [_read_attempt(number, path, problems) for number, path in attempt_folders(folder)]
     return StoredRun(folder, info, attempts, launch, problems)
 
@@ -170,14 +177,33 @@ def _read_attempt(number: int, path: str, problems: list[str]) -> Attempt:
 def _optional(path: Path, parse: Callable[[dict[str, Any]], Parsed], problems: list[str]) -> Parsed | None:
     """The parsed file, or None: it is not there, or it is damaged and named in `problems`."""
     try:
-        return parse(read_json(path))
+        return _checked(parse(read_json(path)))
     except FileNotFoundError:
         return None
     except CorruptFile as error:
         problems.append(error.message)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         problems.append(f"{path} lacks what it should hold: {error!r}")
     return None
+
+
+def _checked(record: Parsed) -> Parsed:
+    """The record, if each of its values is of the kind that its field says; JSON that was damaged may hold any."""
+    for one in dataclasses.fields(record):  # type: ignore[arg-type]
+        value = getattr(record, one.name)
+        kind, _, otherwise = str(one.type).partition(" | ")
+        if dataclasses.is_dataclass(value):
+            _checked(value)
+            continue
+        if value is None and otherwise == "None":
+            continue
+        if not isinstance(value, _KINDS.get(kind.partition("[")[0], object)):
+            raise TypeError(f"{one.name} = {value!r:.80}")
+        if isinstance(value, int | float) and not abs(value) < _LARGEST[type(value)]:
+            raise ValueError(f"{one.name} = {value!r:.80}")
+        if kind == "list[str]" and not all(isinstance(item, str) for item in value):
+            raise TypeError(f"{one.name} = {value!r:.80}")
+    return record
 
 
 def attempt_series(folder: str, problems: list[str]) -> dict[str, Series]:

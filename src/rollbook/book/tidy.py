@@ -111,15 +111,24 @@ def sweep_code(layout: Layout) -> Swept:
     for folder in [*_folders(layout, layout.tasks).values(), *_folders(layout, layout.archive).values()]:
         try:
             run = read_run(folder)
-            for object_id in _named_objects(run):
-                referenced |= {object_id}
+            if _is_damaged(run):
+                return Swept(0, 0)  # what it names cannot be known, so nothing may go
+            referenced |= set(_named_objects(run))
             for manifest in _manifests(run):
                 referenced |= referenced_objects(layout, manifest)
         except FileNotFoundError:
             continue  # is being made: what it has stored is too young to be swept
         except DataError:
-            return Swept(0, 0)  # what it names cannot be known, so nothing may go
+            return Swept(0, 0)
     return sweep(layout, referenced, scan_started)
+
+
+def _is_damaged(run: StoredRun) -> bool:
+    """Whether a file that names objects is there and cannot be read."""
+    unread = [Path(attempt.folder) / "attempt.json" for attempt in run.attempts if attempt.info is None]
+    if run.launch is None:
+        unread.append(run.folder / "launch.json")
+    return any(file.exists() for file in unread)
 
 
 def _provenances(run: StoredRun) -> Iterator[Any]:

@@ -26,11 +26,15 @@ def create_run_folder(layout: Layout, task: str, now: float) -> tuple[str, Path]
         except FileExistsError:
             continue
         except OSError as error:
-            raise BookUnwritable(
-                f"cannot make a run folder in {layout.root}: {error.strerror or error}",
-                "choose another place with book=..., --book DIR or ROLLBOOK_BOOK=DIR",
-            ) from error
+            raise _unwritable(folder, error) from error
         return run_id, folder
+
+
+def _unwritable(folder: Path, error: OSError) -> BookUnwritable:
+    return BookUnwritable(
+        f"cannot write the run at {folder}: {error.strerror or error}",
+        "choose another place with book=..., --book DIR or ROLLBOOK_BOOK=DIR",
+    )
 
 
 class AttemptWriter:
@@ -40,20 +44,25 @@ class AttemptWriter:
         self.run_folder = run_folder
         self.number = number
         self.folder = run_folder / "attempts" / str(number)
-        self.folder.parent.mkdir(exist_ok=True)
         try:
+            self.folder.parent.mkdir(exist_ok=True)
             self.folder.mkdir()
+            self.log = LogWriter(self.folder / "metrics.log", kept_in_memory_bytes=kept_in_memory_bytes)
         except FileExistsError:
             raise RunIsLive(
                 f"another process has just taken attempt {number} of run {run_folder.name}",
                 "wait until it has ended, or fork the run instead",
             ) from None
+        except OSError as error:
+            raise _unwritable(run_folder, error) from error
         if number:
             touch_run(run_folder)
-        self.log = LogWriter(self.folder / "metrics.log", kept_in_memory_bytes=kept_in_memory_bytes)
 
     def write_run(self, info: RunInfo) -> None:
-        write_json(self.run_folder / "run.json", to_json(info))
+        try:
+            write_json(self.run_folder / "run.json", to_json(info))
+        except OSError as error:
+            raise _unwritable(self.run_folder, error) from error
 
     def write_attempt(self, info: AttemptInfo) -> None:
         write_json(self.folder / "attempt.json", to_json(info))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rollbook.cli.options import book_option, current_book, json_option
-from rollbook.cli.output import print_json, print_table, printable, say, size
+from rollbook.cli.output import print_json, printable, say, size
+from rollbook.cli.table import print_table
 from rollbook.errors import CodeNotFound
 
 if TYPE_CHECKING:

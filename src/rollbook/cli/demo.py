@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rollbook.cli.options import book_option, chosen_path
-from rollbook.cli.output import print_table, relative, say
+from rollbook.cli.output import relative, say
+from rollbook.cli.table import print_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +25,7 @@ group by all order by auc desc"""
 
 
 @click.command(epilog="\b\nExample:\n  rollbook demo")
-@click.option("--seeds", default=3, show_default=True, help="Seeds of each configuration.")
+@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Seeds of each configuration.")
 @book_option
 def demo(seeds: int) -> None:
     """Learn to balance a pole with two settings and a few seeds, and ask the book which was better."""

@@ -6,10 +6,10 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -44,32 +44,6 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     return str(value)
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:
-    """A table as wide as it needs to be in a file or pipe, fitted to the window in a terminal."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    terminal = sys.stdout.isatty()
-    table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, header_style="bold" if terminal else "")
-    numeric = set(right)
-    for column in columns:
-        justify: Literal["left", "right"] = "right" if column in numeric else "left"
-        table.add_column(Text(printable(column)), justify=justify, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*(Text(cell(value), style=_style(value) if terminal else "") for value in row))
-    console = Console(file=sys.stdout, width=None if terminal else 10_000, highlight=False)
-    console.print(table)
-
-
-_STYLES = {"running": "cyan", "finished": "green", "failed": "red", "interrupted": "yellow", "lost": "magenta"}
-
-
-def _style(value: Any) -> str:
-    return _STYLES.get(value, "") if isinstance(value, str) else ""
 
 
 def cell(value: Any) -> str:

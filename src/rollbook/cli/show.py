@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rollbook.cli.options import book_option, current_book, json_option
-from rollbook.cli.output import ago, cell, duration, print_json, print_table, printable, say, size, thousands
+from rollbook.cli.output import ago, cell, duration, print_json, printable, say, size, thousands
+from rollbook.cli.table import print_table
 
 if TYPE_CHECKING:
     from rollbook.book.book import Book, RunRecord

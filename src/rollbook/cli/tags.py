@@ -13,7 +13,8 @@ from rollbook.cli.options import (
     selection_options,
     yes_option,
 )
-from rollbook.cli.output import print_json, print_table, printable, say
+from rollbook.cli.output import print_json, printable, say
+from rollbook.cli.table import print_table
 from rollbook.errors import RunNotFound, UsageError
 
 

@@ -476,7 +476,8 @@ class Run:
             rows=self._flushed_rows,
             verbosity=self.verbosity,
             ended_at=self._now() if ended else None,
-            reason=reason,
+            # A traceback may show bytes that are no text.
+            reason=None if reason is None else reason.encode("utf-8", "backslashreplace").decode(),
             problems=list(self._problems),
             summaries=summaries,
         )

@@ -16,7 +16,7 @@ from typing import Any
 from rollbook._version import __version__
 from rollbook.book import journal
 from rollbook.book.find import find_run_folder
-from rollbook.book.layout import Layout, readable_name
+from rollbook.book.layout import Layout, attempt_folders, readable_name
 from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run, run_series
 from rollbook.book.settings import Settings, find_book, git_root, load_settings
 from rollbook.book.summaries import last_step
@@ -62,9 +62,9 @@ def start(
     plan = _Plan(
         task=task or environment.task or settings.task or (git_root() or Path.cwd()).name or "runs",
         config=as_config(config),
-        tags=list(dict.fromkeys([*as_tags(tags), *environment.tags])),
+        tags=list(dict.fromkeys(map(_text, [*as_tags(tags), *environment.tags]))),
         track=list(track),
-        notes=notes,
+        notes=_text(notes),
         name=name,
         parent=parent or environment.parent,
         parent_step=parent_step if parent_step is not None else environment.parent_step,
@@ -276,18 +276,20 @@ def _copy_metrics(parent: StoredRun, until_step: int | None, writer: AttemptWrit
 def _resume(layout: Layout, reference: str, step: int | None, plan: _Plan, *, launched: bool) -> _Opened:
     folder = find_run_folder(layout, reference)
     stored = read_run(folder)
-    if _is_live(stored, launched):
+    taken = attempt_folders(folder)
+    if _is_live(stored, taken, launched):
         process = stored.last_status.process if stored.last_status else None
         where = f" as process {process.pid} on {process.host}" if process else ""
         raise RunIsLive(
             f"run {stored.info.run_id} is still running{where}",
             f"stop it first, or fork it: rollbook.start(..., parent={stored.info.run_id!r})",
         )
+    # An attempt that was killed as it opened has written nothing, and there is nothing to go on from.
+    stored = dataclasses.replace(stored, attempts=[one for one in stored.attempts if one.status or one.info])
     cut, next_step = _where_to_go_on(stored, step)
     known = stored.config
     changes = {key: value for key, value in plan.config.items() if key not in known or known[key] != value}
-    number = stored.attempts[-1].number + 1 if stored.attempts else 0
-    writer = AttemptWriter(folder, number)
+    writer = AttemptWriter(folder, taken[-1][0] + 1 if taken else 0)
     if stored.launch and not (folder / "run.json").exists():
         writer.write_run(stored.info)
     _say_what_is_cut(stored, cut)
@@ -301,15 +303,12 @@ def _resume(layout: Layout, reference: str, step: int | None, plan: _Plan, *, la
     )
 
 
-def _is_live(stored: StoredRun, launched: bool) -> bool:
-    if not stored.attempts:
-        # Nobody has worked on it but its launcher, which is ours when it told us to go on.
-        return not launched and stored.state(time.time()) == "running"
-    last = stored.attempts[-1]
-    if last.status is None:
-        # Another process has taken the attempt and not written its status yet, or was killed in that moment.
-        return time.time() - Path(last.folder).stat().st_mtime < LOST_AFTER_SECONDS
-    return stored.state(time.time()) == "running"
+def _is_live(stored: StoredRun, taken: list[tuple[int, str]], launched: bool) -> bool:
+    if taken and not (Path(taken[-1][1]) / "status.json").exists():
+        # Another process has just taken this attempt, or was killed in that moment.
+        return time.time() - Path(taken[-1][1]).stat().st_mtime < LOST_AFTER_SECONDS
+    # Where nobody has worked on the run, it is its launcher that lives: ours, when it told us to go on.
+    return stored.state(time.time()) == "running" and bool(taken or not launched)
 
 
 def _where_to_go_on(stored: StoredRun, step: int | None) -> tuple[GoesOnFrom | None, int]:
@@ -379,16 +378,23 @@ def as_config(config: Any) -> dict[str, Any]:
             f"config must be a dict, a dataclass or an argparse.Namespace, got {type(config).__name__}",
             "config=vars(args) or config={...}",
         )
-    return {str(key): _plain(value) for key, value in config.items()}
+    return {_text(str(key)): _plain(value) for key, value in config.items()}
+
+
+def _text(text: str) -> str:
+    """Bytes that are no text (an argument, a path) reach Python as lone surrogates, which neither JSON nor SQL takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, str):
+        return _text(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if value - value == 0 else str(value)  # JSON knows neither NaN nor infinities
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {_text(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
         return [_plain(item) for item in items]
@@ -396,4 +402,4 @@ def _plain(value: Any) -> Any:
         return as_config(value)
     if hasattr(value, "tolist") and getattr(value, "size", 0) <= 1000:
         return _plain(value.tolist())  # numpy, torch and JAX numbers and small arrays
-    return str(value)
+    return _text(str(value))
