@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - hostile input reads best a line a kind
 """How a program ends is what its runs say, and Rollbook does not change how it ends."""
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def kill_while_logging(launch: Launch, book: Path, folder: Path, moments: list[f
     assert opened.problems() == []
     for number, at in killed.items():
         points = opened.sql(
-            "select step, m.name, value from metrics m join runs using (run_id) where command like ? order by step, m.name",
+            "select step, m.name, value from metrics m join runs using (run_id) where command like ? order by all",
             [f"%diary_{number}"],
         ).fetchall()
         rows = len(points) // 2

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - hostile input reads best a line a kind
 """Names, texts and parameters from outside stay inside the book, stay apart, and come back as they were."""
 
 from __future__ import annotations

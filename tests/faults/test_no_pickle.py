@@ -28,9 +28,9 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def called(tree: ast.AST) -> Iterator[str]:
-    """Plain calls, and the modules' own: `re.compile` and `model.eval()` are something else."""
+    """Plain calls, and the modules' own: `re.compile` and `model.eval()` are something else, as is a constant text."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or (node.args and isinstance(node.args[0], ast.Constant)):
             continue
         if isinstance(node.func, ast.Name):
             yield node.func.id

@@ -75,6 +75,7 @@ class RunRecord:
         return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
     def metric_names(self) -> list[str]:
+        """The metrics that the run logged."""
         return sorted(run_series(self.stored(), []))
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -169,4 +170,5 @@ def open_book(path: str | os.PathLike[str] | None = None) -> Book:
     """The book at a path, or the one that --book, ROLLBOOK_BOOK, rollbook.toml or the git root lead to."""
     layout = Layout(find_book(path))
     layout.check()
-    return Book(layout, load_settings(layout.root))
+    here = load_settings()
+    return Book(layout, here if here.root else load_settings(layout.root))

@@ -100,8 +100,10 @@ class Catalog:
     def __init__(self, layout: Layout, aliases: Mapping[str, tuple[str, ...]]) -> None:
         self.layout = layout
         self.aliases = aliases
-        # Other aliases or another version read the same folders differently: they get a cache of their own.
-        key = json.dumps([CACHE_FORMAT, SUMMARY_COLUMNS, {name: list(names) for name, names in aliases.items()}])
+        # Other aliases or another version read the same folders differently, and paths change when the book is moved:
+        # each gets a cache of its own.
+        names_of = {name: list(names) for name, names in aliases.items()}
+        key = json.dumps([CACHE_FORMAT, SUMMARY_COLUMNS, str(layout.root), names_of])
         self.folder = cache_folder(layout) / f"catalog-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         self._generation = ""
         self._settled: dict[str, int] = {}

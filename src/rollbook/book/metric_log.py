@@ -136,15 +136,18 @@ def read_log(path: Path | str) -> LogContents:
         if size == 0:
             return contents
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-            for payload in _frames(data, view, contents):
-                contents.rows += _decode(payload, columns)
+            for position, payload in _frames(data, view, contents):
+                try:
+                    contents.rows += _decode(payload, columns)
+                except (ValueError, TypeError, struct.error):  # whole, but not written by us as we are
+                    contents.damaged.append((position, len(payload)))
                 payload.release()
     contents.series = _series(columns)
     return contents
 
 
-def _frames(data: mmap.mmap, view: memoryview, contents: LogContents) -> Iterator[memoryview]:
-    """The payload of each intact frame; after damage, the search goes on at the next magic."""
+def _frames(data: mmap.mmap, view: memoryview, contents: LogContents) -> Iterator[tuple[int, memoryview]]:
+    """Place and payload of each intact frame; after damage, the search goes on at the next magic."""
     position, damaged_from = 0, -1
     while position < len(view):
         payload = _intact_frame(view, position)
@@ -156,8 +159,8 @@ def _frames(data: mmap.mmap, view: memoryview, contents: LogContents) -> Iterato
         if damaged_from >= 0:
             contents.damaged.append((damaged_from, position - damaged_from))
             damaged_from = -1
-        position += _HEAD.size + len(payload)
-        yield payload
+        start, position = position, position + _HEAD.size + len(payload)
+        yield start, payload
     if damaged_from >= 0:
         if _is_torn(view, damaged_from):
             contents.torn_bytes = len(view) - damaged_from
@@ -192,16 +195,17 @@ def _decode(payload: memoryview, columns: dict[KeySet, list[tuple[Any, Any, Any]
     (header_size,) = _LENGTH.unpack_from(payload)
     start = _LENGTH.size + header_size
     header = bytes(payload[_LENGTH.size : start]).decode("utf-8", "surrogatepass")
-    total = 0
-    for level, names, rows in json.loads(header):
+    table: list[tuple[str, list[str], int]] = json.loads(header)
+    if sum(rows * (len(names) + 2) * 8 for _, names, rows in table) != len(payload) - start:
+        raise ValueError("the rows are not those that the header announces")
+    for level, names, rows in table:
         width = len(names) + 2
         # A copy, since the file is unmapped when reading ends.
         block = np.frombuffer(payload, "<f8", rows * width, start).reshape(rows, width).copy()
         start += block.nbytes
-        total += rows
         steps = np.ascontiguousarray(block[:, 0]).view("<i8")
         columns.setdefault((level, tuple(names)), []).append((steps, block[:, 1], block[:, 2:]))
-    return total
+    return sum(rows for _, _, rows in table)
 
 
 def _series(columns: dict[KeySet, list[tuple[Any, Any, Any]]]) -> dict[str, Series]:

@@ -110,11 +110,15 @@ def find_book(explicit: str | os.PathLike[str] | None = None, start: Path | None
     """--book, else ROLLBOOK_BOOK, else the configuration, else book/ at the git root, else ./book."""
     chosen = explicit or os.environ.get("ROLLBOOK_BOOK")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        return _absolute(Path(chosen).expanduser())
     settings = load_settings(start)
     if settings.book and settings.root:
-        return (settings.root / Path(settings.book).expanduser()).absolute()
+        return _absolute(settings.root / Path(settings.book).expanduser())
     return (git_root(start) or (start or Path.cwd())).absolute() / "book"
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - also without `..`, which Path.absolute() keeps
 
 
 def git_root(start: Path | None = None) -> Path | None:

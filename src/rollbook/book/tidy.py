@@ -167,9 +167,7 @@ def thin(layout: Layout, run_id: str, folder: Path, level: str) -> Thinned:
             continue
         before = read_sealed(sealed)
         kept = {
-            name: series.where(keep)
-            for name, series in before.items()
-            if (keep := series.levels < LEVELS[level]).any()
+            name: series.where(keep) for name, series in before.items() if (keep := series.levels < LEVELS[level]).any()
         }
         removed = sum(len(series.steps) for series in before.values()) - sum(len(s.steps) for s in kept.values())
         if removed:

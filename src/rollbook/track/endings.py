@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures.thread  # noqa: F401 - later, while the program ends, whoever needs it could not load it
+import contextlib
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Protocol
 
@@ -24,11 +25,12 @@ Ending = tuple[State, str | None]
 
 class Endable(Protocol):
     def finish(self, state: State = ..., reason: str | None = ...) -> None: ...
-    def disown(self) -> None: ...
+    def _disown(self) -> None: ...
 
 
 _live: list[Endable] = []
 _ending: Ending | None = None
+_unhandled_ctrl_c = False
 _restore: list[Callable[[], object]] = []
 
 
@@ -62,6 +64,8 @@ def _install() -> None:
     previous_hook, previous_exit = sys.excepthook, sys.exit
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        global _unhandled_ctrl_c
+        _unhandled_ctrl_c = issubclass(kind, KeyboardInterrupt)
         _note(of_exception(kind, error, trace))
         previous_hook(kind, error, trace)
 
@@ -89,6 +93,8 @@ def _install_sigterm() -> None:
         return  # only the main thread may; and a program's own handler knows better
 
     def terminate(number: int, frame: FrameType | None) -> None:
+        if _ending:
+            return  # is ending already
         stack = "".join(traceback.format_stack(frame))
         _note(("interrupted", f"{signal.Signals(number).name} received at\n{stack}"))
         # Unwinds like Ctrl-C does, so that the program's own clean-up runs; 143 is what a shell calls this ending.
@@ -100,6 +106,25 @@ def _install_sigterm() -> None:
 
     signal.signal(signal.SIGTERM, terminate)
     _restore.append(restore)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """While a run is being ended, SIGTERM and Ctrl-C wait: schedulers and people send them twice."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    previous = {
+        number: signal.signal(number, lambda got, _: waiting.append(got)) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if waiting and _ending is None:  # the program was not about to end: now it is
+            signal.raise_signal(waiting[0])
 
 
 def _uninstall() -> None:
@@ -115,11 +140,16 @@ def _note(ending: Ending) -> None:
 def _finish_all() -> None:
     for run in list(_live):
         run.finish(*(_ending or ("finished", None)))
+    if _ending and _ending[0] == "interrupted" and _unhandled_ctrl_c:
+        # Python then dies of SIGINT, by which a shell loop knows to stop; but whatever is imported while it ends makes
+        # it forget that. This reminds it.
+        with contextlib.suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
 
 
 def _disown_in_child() -> None:
     for run in _live:
-        run.disown()
+        run._disown()
     _live.clear()
     _uninstall()
 

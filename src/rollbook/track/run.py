@@ -92,6 +92,7 @@ class Run:
         self._appenders: dict[str, dict[tuple[str, ...], RowAppender]] = {}
         self._set_verbosity(verbosity)
         self._problems: list[str] = []
+        self._said: set[str] = set()
         self._trouble: str | None = None
         self._windows: dict[str, deque[float]] = {}
         self._timings = Timings()
@@ -120,7 +121,7 @@ class Run:
         if type(data) is not dict:
             data = _as_dict(data)
         if step is None:
-            step = self._count_up()
+            step = self._step + 1
         try:
             pack, extend = appenders[tuple(data)]
             extend(pack(step, monotonic() + self._clock_offset, *data.values()))
@@ -148,11 +149,6 @@ class Run:
             pack, extend = appenders[names]
         extend(pack(whole_step, self._now(), *values))
         return whole_step
-
-    def _count_up(self) -> int:
-        with self._lock:
-            self._step += 1
-            return self._step
 
     def _not_logged(self, level: str) -> None:
         if level not in LEVELS:
@@ -191,6 +187,7 @@ class Run:
         return self._timings.table()
 
     def log_timings(self, step: int | None = None) -> None:
+        """Log what `timings` says, as time/<name>/calls, total, average and share; done at the end in any case."""
         figures = {
             f"time/{row.name}/{figure}": getattr(row, figure)
             for row in self._timings.table()
@@ -300,7 +297,11 @@ class Run:
                 self.log_timings(step=max(self._step, 0))
             self._open = False
             self._appenders = {}
+        with endings.undisturbed():
+            self._end(state, reason)
         endings.unregister(self)
+
+    def _end(self, state: State, reason: str | None) -> None:
         self._stopping = True
         self._wake.set()
         self._worker.join()
@@ -324,7 +325,7 @@ class Run:
         state, reason = endings.of_exception(kind, error, trace) if kind else ("finished", None)
         self.finish(state, reason)
 
-    def disown(self) -> None:
+    def _disown(self) -> None:
         """Called in a forked child: the run belongs to the parent process."""
         self._lock = threading.RLock()
         self._inherited = True
@@ -374,9 +375,10 @@ class Run:
 
     def _say_goodbye(self, state: State) -> None:
         rows = self._writer.log.written_rows
-        say(f"run {self.id} {state}: {rows:,} rows, last step {self._last_step}")
+        say(f"run {self.id} {state}: {rows:,} row{'s' if rows != 1 else ''}, last step {self._last_step}")
         for problem in self._problems:
-            say(f"run {self.id}: {problem}", always=True)
+            if problem not in self._said:
+                say(f"run {self.id}: {problem}", always=True)
 
     # ---- background -------------------------------------------------------------------------------------------
 
@@ -459,6 +461,7 @@ class Run:
     def _complain(self, problem: str) -> None:
         if problem not in self._problems:
             self._problems.append(problem)
+            self._said.add(problem)
             say(f"run {self.id}: {problem}", always=True)
 
     def _write_status(

@@ -382,7 +382,7 @@ def as_config(config: Any) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
-    """Bytes that are no text (an argument, a path) reach Python as lone surrogates, which neither JSON nor SQL takes."""
+    """Bytes that are no text (of an argument, a path) are lone surrogates in Python, which neither JSON nor SQL takes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
