@@ -1,8 +1,8 @@
 """Tabular Q-learning on a grid world, in plain numpy and tracked with Rollbook.
 
-    python examples/numpy_q_learning.py --steps 20000 --seed 1
-    python examples/numpy_q_learning.py --steps 40000 --resume RUN    # go on from its newest checkpoint
-    rollbook top --over seed
+python examples/numpy_q_learning.py --steps 20000 --seed 1
+python examples/numpy_q_learning.py --steps 40000 --resume RUN    # go on from its newest checkpoint
+rollbook top --over seed
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """REINFORCE with a baseline on a cart-pole, in PyTorch and tracked with Rollbook.
 
-    python examples/torch_reinforce.py --steps 30000 --seed 1
-    rollbook show RUN
+python examples/torch_reinforce.py --steps 30000 --seed 1
+rollbook show RUN
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def returns_to_go(rewards: list[float], gamma: float) -> list[float]:
 
 def policy_loss(policy: nn.Module, states: torch.Tensor, actions: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
     """Williams (1992), with returns standardised over the batch as the baseline."""
-    log_probs = policy(states).log_softmax(1).gather(1, actions[:, None])[:, 0]  # (steps,)
+    log_probs: torch.Tensor = policy(states).log_softmax(1).gather(1, actions[:, None])[:, 0]  # (steps,)
     advantages = (returns - returns.mean()) / (returns.std() + 1e-8)
     return -(log_probs * advantages).mean()
 
@@ -77,18 +77,18 @@ def train(run: rollbook.Run, args: argparse.Namespace) -> list[float]:
     optimizer = torch.optim.Adam(policy.parameters(), lr=args.lr)
     env, history, step = CartPole(args.seed), list[float](), 0
     while step < args.steps:
-        episodes = []
+        batch: list[tuple[list[float], int, float]] = []
         for _ in range(8):
             states, actions, rewards = play(policy, env)
-            episodes += zip(states, actions, returns_to_go(rewards, args.gamma), strict=True)
+            batch += zip(states, actions, returns_to_go(rewards, args.gamma), strict=True)
             step += len(rewards)
             history.append(sum(rewards))
             run.log_mean({"charts/episodic_return": history[-1]}, window=20, step=step, level="essential")
-        loss = policy_loss(policy, *(torch.tensor(column) for column in zip(*episodes, strict=True)))
+        loss = policy_loss(policy, *(torch.tensor(column) for column in zip(*batch, strict=True)))
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
-        run.log({"losses/policy": loss.detach(), "charts/batch": torch.tensor([len(episodes)])}, step=step)
+        run.log({"losses/policy": loss.detach(), "charts/batch": torch.tensor([len(batch)])}, step=step)
         run.watch("policy", policy.state_dict(), step=step)
     state = {"policy": policy.state_dict(), "optimizer": optimizer.state_dict()}
     run.checkpoint(step, state, extra={"episodes": len(history)})

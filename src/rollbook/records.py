@@ -6,8 +6,9 @@ Times are seconds since 1970 (UTC) as floats, in the files as here.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 Level = Literal["essential", "info", "debug"]
 LEVELS: dict[str, int] = {"essential": 0, "info": 1, "debug": 2}
@@ -26,8 +27,13 @@ def to_json(record: Any) -> dict[str, Any]:
 
 def from_json(kind: type[Record], data: dict[str, Any]) -> Record:
     """Read leniently: a field that a newer version added is ignored, one that it dropped has its default."""
-    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    known = _field_names(cast(Any, kind))
     return kind(**{key: value for key, value in data.items() if key in known})
+
+
+@functools.cache
+def _field_names(kind: Any) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,7 +153,7 @@ def test_purge_asks_and_removes_deleted_runs_for_good(book, cli):
     assert list(book.rglob(run))
 
     yes = cli("purge", stdin="y\n")
-    assert "purged 1 runs (" in yes.err
+    assert "purged 1 run" in yes.err
     assert not list(book.rglob(run))
     assert shown(book) == {kept}
     assert cli("restore", run).code == 4
@@ -186,7 +186,7 @@ def test_thin_removes_old_debug_metrics_after_a_question(book, cli):
     assert record(book, run.id).metric_names() == ["d", "i"]
 
     answer = cli("thin", "--level", "debug", "--where", "task = 'task'", stdin="y\n")
-    assert "removed 1 points of 1 runs" in answer.err
+    assert "removed 1 point" in answer.err
     assert record(book, run.id).metric_names() == ["i"]
 
 
@@ -198,6 +198,6 @@ def test_du_says_what_takes_room(book, cli):
 
     assert answer.out.splitlines()[0].split() == ["run", "task", "metrics", "checkpoints", "media", "other", "total"]
     assert run in answer.out and "my task" in answer.out
-    assert answer.err.startswith("1 runs ")
+    assert answer.err.startswith("1 run")
     assert rows[0]["total"] == sum(rows[0][part] for part in ("metrics", "checkpoints", "media", "other"))
     assert {row["folder"] for row in rows[1:]} == {"objects", "journal", "cache"}

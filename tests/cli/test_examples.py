@@ -54,7 +54,7 @@ def test_reinforce_learns_and_keeps_its_state_and_curve(book):
     if not importlib.util.find_spec("torch"):
         assert os.environ.get("CI") != "true", "the example needs torch, and nothing in CI may be left untried"
         pytest.skip("torch is not installed")
-    run_example("torch_reinforce.py", "--steps", 8_000, "--seed", 1, "--book", book)
+    run_example("torch_reinforce.py", "--steps", 5_000, "--seed", 1, "--book", book)
 
     (run,) = rollbook.open(book).runs()
     before, after = thirds(run)

@@ -70,16 +70,17 @@ def newest_run(book):
 def test_any_program_is_tracked_with_its_arguments_console_and_code(book, cli, project):
     answer = cli(
         "run", "--task", "plain", "--tags", "a,b", "--notes", "why", "--",
-        sys.executable, "plain.py", "--lr", "1e-3", "--sizes", "64", "64", "--flag", "--env-id=Hopper-v5", "--neg", "-3",
+        sys.executable, "plain.py", "--lr", "1e-3", "--sizes", "64", "64", "--flag", "--env-id=Hopper-v5", "--n", "-3",
     )  # fmt: skip
 
     run = only_run(book)
     assert answer.code == 0
     assert answer.out == "hello from the program\n"
     assert answer.err == f"and from stderr\nrun {run.run_id}: finished\n"
-    assert run.config == {"lr": 0.001, "sizes": [64, 64], "flag": True, "env_id": "Hopper-v5", "neg": -3}
+    assert run.config == {"lr": 0.001, "sizes": [64, 64], "flag": True, "env_id": "Hopper-v5", "n": -3}
     assert (run.task, run.tags, run.notes, run.status, run.env) == ("plain", ["a", "b"], "why", "finished", "Hopper-v5")
-    assert sorted((run.folder / "console.log").read_text().splitlines()) == ["and from stderr", "hello from the program"]
+    console = (run.folder / "console.log").read_text()
+    assert sorted(console.splitlines()) == ["and from stderr", "hello from the program"]
     assert {row["path"] for row in cli("code", "list", run.run_id, "--json").json} == {"plain.py", "tracked.py"}
 
 

@@ -69,7 +69,7 @@ def test_show_has_everything_about_a_run(book, cli):
     answer = cli("show", run.id)
 
     assert answer.code == 0
-    for part in (run.name, "hopper", "finished", "1,000", "pilot", "why", "net.size", "64", "losses/critic", "0.25", "plan"):
+    for part in (run.name, "hopper", "finished", "1,000", "pilot", "why", "net.size", "losses/critic", "0.25", "plan"):
         assert part in answer.out
     (details,) = cli("show", run.id, "--json").json
     assert details["run_id"] == run.id
@@ -150,9 +150,9 @@ def test_newest_folds_the_seeds_of_each_cell(book, cli):
 
 
 def test_newest_takes_any_metric_name(book, cli):
-    finished(book, metric="it's \"odd\"", returns=[4.0])
+    finished(book, metric='it\'s "odd"', returns=[4.0])
 
-    (one,) = cli("newest", "--metric", "it's \"odd\"", "--json").json
+    (one,) = cli("newest", "--metric", 'it\'s "odd"', "--json").json
     assert one["mean"] == 4.0
 
 
@@ -255,7 +255,9 @@ def test_json_of_every_reading_command_is_one_array_of_objects(a_book, cli, comm
     assert all(isinstance(row, dict) for row in answer.json)
 
 
-@pytest.mark.parametrize("command", [one for one in READING if "false" not in one[-1] and one[-1] != "--hidden"], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [one for one in READING if not one[-1].endswith(("false", "--hidden"))], ids=" ".join
+)
 def test_data_goes_to_stdout_and_talk_to_stderr(a_book, cli, command):
     path, names = a_book
 

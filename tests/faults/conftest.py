@@ -38,7 +38,7 @@ def launch(book: Path, tmp_path: Path) -> Iterator[Launch]:
             [*wrapper, sys.executable, str(file), *map(str, arguments)],
             cwd=work,
             env={**os.environ, "BOOK": str(book)},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -36,10 +35,12 @@ def fill(disk: Path) -> Path:
 
 LOGS_WHEN_TOLD = """
     import numpy as np
+    from rollbook.track import run as run_module
+    run_module.LAST_TRY_SECONDS = 1.0
     run = start()
     step = 0
     ready()
-    for line in iter(lambda: open(sys.argv[1]).readline().strip(), "end"):
+    for line in iter(lambda: sys.stdin.readline().strip(), "end"):
         for _ in range(200):
             run.log({"value": step}, step=step)
             step += 1
@@ -55,16 +56,16 @@ LOGS_WHEN_TOLD = """
 
 
 class Trainer:
-    """A training in another process, told through a pipe when to go on."""
+    """A training in another process, told through its stdin when to go on."""
 
-    def __init__(self, launch: Launch, folder: Path) -> None:
-        self.orders = folder / "orders"
-        os.mkfifo(self.orders)
-        self.child = launch(LOGS_WHEN_TOLD, self.orders)
+    def __init__(self, launch: Launch) -> None:
+        self.child = launch(LOGS_WHEN_TOLD)
         wait_ready(self.child)
 
     def order(self, word: str) -> None:
-        self.orders.write_text(word + "\n")
+        assert self.child.stdin is not None
+        self.child.stdin.write(word + "\n")
+        self.child.stdin.flush()
 
     def go_on(self, word: str = "log") -> list[str]:
         """200 rows more; what the program printed meanwhile."""
@@ -88,9 +89,9 @@ class Trainer:
 
 
 def test_rows_logged_while_the_disk_is_full_are_there_when_it_has_room_again(
-    launch: Launch, book: Path, small_disk: Path, tmp_path: Path
+    launch: Launch, book: Path, small_disk: Path
 ) -> None:
-    trainer = Trainer(launch, tmp_path)
+    trainer = Trainer(launch)
     trainer.go_on()
     wait_until(lambda: len(steps_of(book)) == 200)
     ballast = fill(small_disk)
@@ -111,9 +112,9 @@ def test_rows_logged_while_the_disk_is_full_are_there_when_it_has_room_again(
 
 
 def test_a_disk_that_stays_full_costs_rows_that_are_counted_at_the_end(
-    launch: Launch, book: Path, small_disk: Path, tmp_path: Path
+    launch: Launch, book: Path, small_disk: Path
 ) -> None:
-    trainer = Trainer(launch, tmp_path)
+    trainer = Trainer(launch)
     trainer.go_on()
     wait_until(lambda: len(steps_of(book)) == 200)
     fill(small_disk)
@@ -128,9 +129,9 @@ def test_a_disk_that_stays_full_costs_rows_that_are_counted_at_the_end(
 
 
 def test_a_checkpoint_and_a_figure_that_do_not_fit_leave_nothing_behind(
-    launch: Launch, book: Path, small_disk: Path, tmp_path: Path
+    launch: Launch, book: Path, small_disk: Path
 ) -> None:
-    trainer = Trainer(launch, tmp_path)
+    trainer = Trainer(launch)
 
     lines = trainer.go_on("save")
     err = trainer.end()
@@ -148,6 +149,8 @@ def test_a_limit_on_file_sizes_does_not_stop_training(complete: Complete, book: 
     ended = complete(
         """
         import numpy as np, resource
+        from rollbook.track import run as run_module
+        run_module.LAST_TRY_SECONDS = 1.0
         run = start()
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -169,8 +172,8 @@ def test_a_limit_on_file_sizes_does_not_stop_training(complete: Complete, book: 
     assert statuses(book) == ["finished"]
 
 
-def test_a_book_that_is_renamed_away_and_back_loses_nothing(launch: Launch, book: Path, tmp_path: Path) -> None:
-    trainer = Trainer(launch, tmp_path)
+def test_a_book_that_is_renamed_away_and_back_loses_nothing(launch: Launch, book: Path) -> None:
+    trainer = Trainer(launch)
     trainer.go_on()
     wait_until(lambda: len(steps_of(book)) == 200)
     away = book.with_name("away")
@@ -190,9 +193,9 @@ def test_a_book_that_is_renamed_away_and_back_loses_nothing(launch: Launch, book
 
 
 def test_a_book_that_is_removed_for_good_does_not_stop_training_and_the_end_says_what_is_lost(
-    launch: Launch, book: Path, tmp_path: Path
+    launch: Launch, book: Path
 ) -> None:
-    trainer = Trainer(launch, tmp_path)
+    trainer = Trainer(launch)
     trainer.go_on()
     wait_until(lambda: len(steps_of(book)) == 200)
     shutil.rmtree(book)
@@ -205,8 +208,8 @@ def test_a_book_that_is_removed_for_good_does_not_stop_training_and_the_end_says
     assert not book.exists()
 
 
-def test_a_book_that_becomes_read_only_does_not_stop_training(launch: Launch, book: Path, tmp_path: Path) -> None:
-    trainer = Trainer(launch, tmp_path)
+def test_a_book_that_becomes_read_only_does_not_stop_training(launch: Launch, book: Path) -> None:
+    trainer = Trainer(launch)
     trainer.go_on()
     wait_until(lambda: len(steps_of(book)) == 200)
     # A second, read-only face of the same folders lies over the first. What is open stays open.

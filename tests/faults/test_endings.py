@@ -81,7 +81,15 @@ def test_sigterm_interrupts_the_run_and_ends_the_program_as_sigterm_does(
 
 def test_sigterm_lets_the_programs_own_clean_up_run(launch: Launch, book: Path) -> None:
     child = launch(
-        "run = start(); ready()\ntry:\n    time.sleep(60)\nfinally:\n    run.log({'value': 1}); print('cleaned')"
+        """
+        run = start()
+        try:
+            ready()
+            time.sleep(60)
+        finally:
+            run.log({"value": 1})
+            print("cleaned")
+        """
     )
     wait_ready(child)
 
@@ -121,9 +129,9 @@ def test_sigint_in_the_middle_of_logging_keeps_whole_rows(launch: Launch, book: 
     wait_until(lambda: bool(steps_of(book)))
 
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=20)
+    _, err = child.communicate(timeout=20)
 
-    assert child.returncode == -2
+    assert child.returncode == -2, err
     assert statuses(book) == ["interrupted"]
     assert steps_of(book) == steps_of(book, "two") == list(range(len(steps_of(book))))
 

@@ -140,6 +140,8 @@ def test_a_forked_child_may_track_a_run_of_its_own(complete: Complete, book: Pat
         warnings.simplefilter("ignore")
         run = start("parent")
         run.log({"value": 0.0})
+        while not list(run.folder.glob("attempts/0/attempt.json")):
+            time.sleep(0.01)  # a thread that imports while one forks leaves a lock behind in the child
         pid = os.fork()
         if pid == 0:
             own = start("child")

@@ -21,7 +21,7 @@ rng = random.Random(0)
 ended = time.monotonic() + float(sys.argv[2])
 count = 0
 while time.monotonic() < ended or count < 10:
-    version = rng.randrange(4)
+    version = rng.randrange(8)
     for name in "abc":
         (project / f"{name}.py").write_text(f"{name} = {version}\\n")
     run = rollbook.start("task", book=layout.root)
@@ -37,7 +37,7 @@ while time.monotonic() < ended or count < 10:
 print(count)
 """
 
-# The grace is shortened, or nothing would be swept within the test; it stays longer than a start takes to name its code.
+# The grace is shortened, or nothing would be swept so soon; it stays longer than a start takes to name its code.
 PURGES = """
 import functools
 from pathlib import Path
@@ -60,8 +60,8 @@ print(purged, swept)
 def test_the_code_of_every_started_run_can_be_restored_while_others_are_purged(launch, book: Path, tmp_path: Path):
     checked, stop = tmp_path / "checked", tmp_path / "stop"
     Layout(book).create()
-    purger = launch(PURGES, checked, 1.0, stop)
-    starter = launch(STARTS_RUNS, tmp_path / "project", 6, checked)
+    purger = launch(PURGES, checked, 2.5, stop)
+    starter = launch(STARTS_RUNS, tmp_path / "project", 8, checked)
 
     out, err = starter.communicate(timeout=120)
     stop.touch()

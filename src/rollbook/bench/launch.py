@@ -6,10 +6,12 @@ launcher writes (launch.json, console.log) is the run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
+import selectors
 import shutil
 import signal
 import socket
@@ -20,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from rollbook._version import __version__
 from rollbook.book import journal
@@ -32,7 +34,7 @@ from rollbook.book.settings import Settings
 from rollbook.book.writer import create_run_folder
 from rollbook.errors import UsageError
 from rollbook.records import Provenance, RunInfo
-from rollbook.track.start import as_config, tracked
+from rollbook.track.config import as_config, tracked
 
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 20.0  # between asking a program to stop and killing it
@@ -126,21 +128,14 @@ def _run(layout: Layout, job: Job, run_id: str, folder: Path, state: Launch) -> 
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        lock = threading.Lock()
-        pumps = [
-            threading.Thread(target=_pump, args=(source, target, console, lock), daemon=True)
-            for source, target in ((program.stdout, sys.stdout.buffer), (program.stderr, sys.stderr.buffer))
-        ]
-        for pump in pumps:
-            pump.start()
+        assert program.stdout is not None and program.stderr is not None
+        streams = {program.stdout: sys.stdout.buffer, program.stderr: sys.stderr.buffer}
+        pump = threading.Thread(target=_pump, args=(streams, console), name="rollbook-console", daemon=True)
+        pump.start()
         try:
             exit_code = _wait(program, folder, state)
         finally:
-            for pump, source in zip(pumps, (program.stdout, program.stderr), strict=True):
-                # A grandchild may hold the pipe open long after the program has ended.
-                pump.join(timeout=2.0)
-                if source and not pump.is_alive():
-                    source.close()
+            pump.join(timeout=2.0)  # a grandchild may hold the pipe open long after the program has ended
     return exit_code
 
 
@@ -161,16 +156,26 @@ def _environment(layout: Layout, job: Job, run_id: str) -> dict[str, str]:
     return {**os.environ, **own, **job.environment}
 
 
-def _pump(source: BinaryIO, target: BinaryIO, console: BinaryIO, lock: threading.Lock) -> None:
-    while chunk := source.read1(65536):  # type: ignore[attr-defined]
-        with lock:
-            console.write(chunk)
-            console.flush()
-        try:
-            target.write(chunk)
-            target.flush()
-        except (OSError, ValueError):
-            continue  # nobody reads us any more; the console is still kept
+def _pump(streams: dict[IO[bytes], BinaryIO], console: BinaryIO) -> None:
+    """Pass on what the program says, and keep it; where both streams have something, stdout first."""
+    with selectors.DefaultSelector() as selector:
+        for source in streams:
+            selector.register(source, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = {key.fileobj for key, _ in selector.select()}
+            for source, target in streams.items():
+                if source not in ready:
+                    continue
+                chunk = os.read(source.fileno(), 65536)
+                if not chunk:
+                    selector.unregister(source)
+                    source.close()
+                    continue
+                console.write(chunk)
+                console.flush()
+                with contextlib.suppress(OSError, ValueError):  # nobody may read us any more; the console is kept
+                    target.write(chunk)
+                    target.flush()
 
 
 def _wait(program: subprocess.Popen[bytes], folder: Path, state: Launch) -> int:

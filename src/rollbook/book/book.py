@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -101,11 +101,11 @@ class RunRecord:
 class Book:
     """A book to ask. Opening costs nothing; each question sees the newest state."""
 
-    def __init__(self, layout: Layout, settings: Settings) -> None:
+    def __init__(self, layout: Layout, settings: Settings, tell: Callable[[str], None] | None = None) -> None:
         self.layout = layout
         self.settings = settings
         self.path = layout.root
-        self._engine = Engine(layout, settings)
+        self._engine = Engine(layout, settings, tell)
 
     def __repr__(self) -> str:
         return f"Book({str(self.path)!r})"
@@ -128,7 +128,16 @@ class Book:
         """The one run whose id begins like this, or whose readable name matches this regular expression."""
         names = dict(self.sql("select run_id, name from runs").fetchall())
         matching = match_ids(reference, names) or match_names(reference, names)
+        if not matching:
+            self._say_if_hidden(reference)
         return self.runs(f"run_id = '{one_of(reference, matching, names)}'")[0]
+
+    def _say_if_hidden(self, reference: str) -> None:
+        from rollbook.book.tidy import hidden_runs
+
+        hidden = {run.run_id: run.state for run in hidden_runs(self.layout)}
+        for run_id in match_ids(reference, hidden):
+            raise RunNotFound(f"run {run_id} is {hidden[run_id]}", f"rollbook restore {run_id}")
 
     def top(
         self,
@@ -166,9 +175,11 @@ class Book:
         return RunRecord(**values | {"config": json.loads(row["config"]), "folder": folder})
 
 
-def open_book(path: str | os.PathLike[str] | None = None) -> Book:
-    """The book at a path, or the one that --book, ROLLBOOK_BOOK, rollbook.toml or the git root lead to."""
+def open_book(path: str | os.PathLike[str] | None = None, tell: Callable[[str], None] | None = None) -> Book:
+    """The book at a path, or the one that --book, ROLLBOOK_BOOK, rollbook.toml or the git root lead to.
+
+    `tell` is called with a line of text before something that takes long."""
     layout = Layout(find_book(path))
     layout.check()
     here = load_settings()
-    return Book(layout, here if here.root else load_settings(layout.root))
+    return Book(layout, here if here.root else load_settings(layout.root), tell)

@@ -21,46 +21,20 @@ from typing import TYPE_CHECKING, Any
 
 from rollbook.book import journal
 from rollbook.book.checked import as_left, read_checked, write_checked
-from rollbook.book.columns import read_parquet, to_column, to_table
 from rollbook.book.entries import Entry, read_entry
 from rollbook.book.layout import Layout, write_atomically
-from rollbook.book.summaries import COLUMNS as SUMMARY_COLUMNS
+from rollbook.book.tables import SCHEMAS, create, quoted
 from rollbook.errors import CorruptFile
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import duckdb
 
-CACHE_FORMAT = "2"
-KEEP_GENERATIONS_SECONDS = 600.0
+CACHE_FORMAT = "1"
+KEEP_GENERATIONS_SECONDS = 180.0  # longer than a query may take
 JOURNAL_CACHED_EVERY = 200
 LEFT = "left.json"
 # What reading values of the wrong kind or size ends in.
 DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-TABLES = ("runs", "params", "summaries", "checkpoints", "media", "problems")
-
-
-def schemas() -> dict[str, pa.Schema]:
-    import pyarrow as pa
-
-    text, whole, number, flag, moment = pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("us")
-    runs = {
-        "run_id": text, "name": text, "task": text, "algo": text, "env": text, "seed": whole, "status": text,
-        "benchmark": text, "started_at": moment, "finished_at": moment, "duration_s": number, "last_step": whole,
-        "host": text, "user": text, "command": text, "git_commit": text, "git_describe": text, "git_dirty": flag,
-        "pr": whole, "parent": text, "notes": text, "tags": pa.list_(text), "config": text, "config_key": text,
-        "mtime_ns": whole, "folder": text,
-    }  # fmt: skip
-    summary_types = {"name": text, "count": whole, "nonfinite": whole, "diverged": flag}
-    return {
-        "runs": pa.schema(runs),
-        "params": pa.schema({"run_id": text, "key": text, "value": text}),
-        "summaries": pa.schema(
-            {"run_id": text} | {column: summary_types.get(column, number) for column in SUMMARY_COLUMNS}
-        ),
-        "checkpoints": pa.schema({"run_id": text, "step": whole, "time": moment, "bytes": whole, "path": text}),
-        "media": pa.schema({"run_id": text, "name": text, "step": whole, "kind": text, "bytes": whole, "path": text}),
-        "problems": pa.schema({"run_id": text, "problem": text}),
-    }
 
 
 @dataclass
@@ -75,23 +49,14 @@ class Snapshot:
     problems: list[str] = field(default_factory=list)
     generation: str = ""
 
-    def tables(self) -> dict[str, pa.Table]:
-        """The rows of the runs that are not settled."""
-        return {name: rows_to_table(name, self.active) for name in TABLES}
-
     @property
     def identity(self) -> tuple[Any, ...] | None:
         """Equal for two snapshots that answer every question alike; None when that cannot be known."""
         return None if self.active else (self.generation, len(self.settled), self.changes.number)
 
 
-def rows_to_table(name: str, entries: Iterable[Entry]) -> pa.Table:
-    rows = [row for entry in entries for row in entry.tables[name]]
-    if name == "summaries":
-        rows = [{"run_id": row["run_id"]} | dict(zip(SUMMARY_COLUMNS, row["values"], strict=False)) for row in rows]
-    if name == "checkpoints":
-        rows = [row | {"time": round(row["time"] * 1e6)} for row in rows]
-    return to_table(rows, schemas()[name])
+def rows_of(name: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    return [row for entry in entries for row in entry.tables[name]]
 
 
 class Catalog:
@@ -103,14 +68,15 @@ class Catalog:
         # Other aliases or another version read the same folders differently, and paths change when the book is moved:
         # each gets a cache of its own.
         names_of = {name: list(names) for name, names in aliases.items()}
-        key = json.dumps([CACHE_FORMAT, SUMMARY_COLUMNS, str(layout.root), names_of])
+        key = json.dumps([CACHE_FORMAT, SCHEMAS, str(layout.root), names_of])
         self.folder = cache_folder(layout) / f"catalog-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         self._generation = ""
         self._settled: dict[str, int] = {}
         self._changes = journal.Changes()
+        self._connection: duckdb.DuckDBPyConnection | None = None
 
     def refresh(self) -> Snapshot:
-        import pyarrow as pa
+        import duckdb
 
         problems: list[str] = []
         listing = self._list_runs()
@@ -125,14 +91,13 @@ class Catalog:
             entry = self._read(Path(path), mtime, now, problems)
             if entry:
                 (settled if entry.settled else active).append(entry)
-        settled, active = _storable(settled, problems), _storable(active, problems)
         if settled or len(fresh) < len(self._settled):
             try:
                 self._write_generation(fresh, settled)
-            except (OSError, pa.ArrowInvalid):  # a full disk, or a cache that goes away: answer without one
+            except (OSError, duckdb.Error):  # a full disk, or a cache that goes away: answer without one
                 self._generation, self._settled = "", {}
                 again = (self._read(Path(listing[run_id][0]), listing[run_id][1], now, problems) for run_id in fresh)
-                active += settled + _storable([entry for entry in again if entry], problems)
+                active += settled + [entry for entry in again if entry]
         return Snapshot(
             files=self._files(),
             settled=dict(self._settled),
@@ -164,10 +129,10 @@ class Catalog:
     def _files(self) -> dict[str, Path]:
         if not self._generation:
             return {}
-        return {name: self.folder / self._generation / f"{name}.parquet" for name in TABLES}
+        return {name: self.folder / self._generation / f"{name}.parquet" for name in SCHEMAS}
 
     def _load_generation(self) -> None:
-        import pyarrow as pa
+        import duckdb
 
         try:
             current = (self.folder / "current").read_text()
@@ -176,39 +141,51 @@ class Catalog:
                 raise FileNotFoundError(current)
             if current == self._generation:
                 return
-            index = read_parquet(self.folder / current / "runs.parquet", columns=["run_id", "mtime_ns"])
-        except (OSError, pa.ArrowInvalid, ValueError):
+            runs = quoted(self.folder / current / "runs.parquet")
+            index = self._database().execute(f"select run_id, mtime_ns from read_parquet('{runs}')").fetchall()
+        except (OSError, duckdb.Error, ValueError):
             self._generation, self._settled = "", {}
             return
-        ids, mtimes = index.column("run_id").to_pylist(), index.column("mtime_ns").to_pylist()
-        self._generation, self._settled = current, dict(zip(ids, mtimes, strict=True))
+        self._generation, self._settled = current, dict(index)
+
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        """For our own files; questions of users are asked elsewhere."""
+        import duckdb
+
+        if self._connection is None:
+            self._connection = duckdb.connect(":memory:")
+        return self._connection
 
     def _write_generation(self, fresh: set[str], settled: list[Entry]) -> None:
         """The tables anew, in a folder of their own; `current` then names it. Readers of the old one go on."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         name = f"{time.time_ns()}-{secrets.token_hex(4)}"
-        old = self._files()
+        old = self._files() if fresh else {}
         (self.folder / name).mkdir(parents=True)
-        for table in TABLES:
-            parts = [rows_to_table(table, settled)]
-            if old and fresh:
-                kept = read_parquet(old[table])
+        database = self._database().cursor()
+        create(database, "fresh", {"run_id": "VARCHAR"}, [{"run_id": run_id} for run_id in fresh])
+        for table, schema in SCHEMAS.items():
+            create(database, "new_rows", schema, rows_of(table, settled))
+            query = "select * from new_rows"
+            if old:
+                kept = f"select * from read_parquet('{quoted(old[table])}')"
                 if len(fresh) < len(self._settled):
-                    kept = kept.filter(to_column([run in fresh for run in kept["run_id"].to_pylist()], pa.bool_()))
-                parts.insert(0, kept)
-            pq.write_table(pa.concat_tables(parts), self.folder / name / f"{table}.parquet", compression="zstd")
+                    kept += " where run_id in (select run_id from fresh)"
+                query = f"{kept} union all by name {query}"
+            path = quoted(self.folder / name / f"{table}.parquet")
+            database.execute(f"copy ({query}) to '{path}' (format parquet, compression zstd)")
+            database.execute("drop table new_rows")
+        database.execute("drop table fresh")
         write_checked(self.folder / name / LEFT, self._as_left(name))
         write_atomically(self.folder / "current", name.encode())
         # Ours, even if another reader's is `current` by now: that one may lack what we have just read.
-        kept_runs = {run_id: self._settled[run_id] for run_id in fresh}
-        self._settled = kept_runs | {entry.run.info.run_id: entry.mtime_ns for entry in settled}
+        self._settled = {run_id: self._settled[run_id] for run_id in fresh} | {
+            entry.run.info.run_id: entry.mtime_ns for entry in settled
+        }
         self._generation, superseded = name, self._generation
         self._remove_old_generations(superseded)
 
     def _as_left(self, generation: str) -> list[Any]:
-        return [as_left(self.folder / generation / f"{name}.parquet") for name in TABLES]
+        return [as_left(self.folder / generation / f"{name}.parquet") for name in SCHEMAS]
 
     def _remove_old_generations(self, superseded: str) -> None:
         """Not at once: others may be reading them. Whoever supersedes one starts its last minutes."""
@@ -236,19 +213,6 @@ class Catalog:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 write_checked(file, dataclasses.asdict(self._changes))
         return self._changes
-
-
-def _storable(entries: list[Entry], problems: list[str]) -> list[Entry]:
-    """The entries whose rows fit the tables. What damage has made impossible costs its own run, and is named."""
-    try:
-        for name in TABLES:
-            rows_to_table(name, entries)
-    except DAMAGE as error:
-        if len(entries) == 1:
-            problems.append(f"{entries[0].run.folder} holds an impossible value: {error}")
-            return []
-        return [kept for entry in entries for kept in _storable([entry], problems)]
-    return entries
 
 
 def cache_folder(layout: Layout) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -41,23 +42,36 @@ def read_entry(folder: Path, mtime_ns: int, aliases: Mapping[str, tuple[str, ...
     entry = Entry(run, mtime_ns, settled)
     problems = list(run.problems)
     summaries: list[list[Any]] = []
-    end = run.last_status.last_step if run.last_status else None
+    end = _last_step_so_far(run)
     if settled:
         summaries, end = _figures(run, end, problems)
     config = run.config
+    parts = set(os.listdir(folder))
     entry.tables["runs"] = [_run_row(run, config, state, end, mtime_ns, aliases)]
     entry.tables["params"] = [{"run_id": run.info.run_id, "key": k, "value": v} for k, v in flatten(config)]
-    entry.tables["summaries"] = [{"run_id": run.info.run_id, "values": row} for row in summaries]
+    entry.tables["summaries"] = summary_rows(run.info.run_id, summaries)
     entry.tables["checkpoints"] = [
         {"run_id": run.info.run_id, "step": c.step, "time": c.time, "bytes": c.bytes, "path": c.path}
-        for c in counting_checkpoints(run)
+        for c in (counting_checkpoints(run) if "checkpoints" in parts else ())
     ]
     entry.tables["media"] = [
         {"run_id": run.info.run_id, "name": m.name, "step": m.step, "kind": m.kind, "bytes": m.bytes, "path": m.path}
-        for m in list_media(folder)
+        for m in (list_media(folder) if parts & {"media", "files"} else ())
     ]
     entry.tables["problems"] = [{"run_id": run.info.run_id, "problem": text} for text in problems]
     return entry
+
+
+def _last_step_so_far(run: StoredRun) -> int | None:
+    """As the last attempt says; before it has logged anything, the step that it goes on from."""
+    status = run.last_status
+    if status is None or status.last_step is not None or status.goes_on_from is None:
+        return status.last_step if status else None
+    return status.goes_on_from.step
+
+
+def summary_rows(run_id: str, summaries: list[list[Any]]) -> list[dict[str, Any]]:
+    return [{"run_id": run_id} | dict(zip(SUMMARY_COLUMNS, row, strict=True)) for row in summaries]
 
 
 def _gone_for_good(run: StoredRun, now: float) -> bool:
@@ -110,8 +124,8 @@ def _run_row(
         "seed": _whole(_meaning(config, aliases["seed"])),
         "status": state,
         "benchmark": None if info.benchmark is None else _text(info.benchmark),
-        "started_at": round(info.started_at * 1e6),
-        "finished_at": None if finished_at is None else round(finished_at * 1e6),
+        "started_at": info.started_at,
+        "finished_at": finished_at,
         "duration_s": max((finished_at or heartbeat) - info.started_at, 0.0),
         "last_step": end,
         "host": _text(info.host),
@@ -125,9 +139,8 @@ def _run_row(
         "notes": _text(info.notes),
         "tags": [_text(tag) for tag in info.tags],
         "config": _json_text(config),
-        "config_key": config_key(config, aliases["seed"]),
+        "config_key": config_key(config, aliases["seed"], info.parent if info.parent_step is not None else None),
         "mtime_ns": mtime_ns,
-        "folder": str(run.folder),
     }
 
 
@@ -161,9 +174,9 @@ def _whole(text: str | None) -> int | None:
         return None
 
 
-def config_key(config: Mapping[str, Any], seed_names: tuple[str, ...]) -> str:
-    """The same for two runs that differ in nothing but the seed."""
-    rest = {key: value for key, value in config.items() if key not in seed_names}
+def config_key(config: Mapping[str, Any], seed_names: tuple[str, ...], forked_from: str | None = None) -> str:
+    """The same for two runs that differ in nothing but the seed. A fork began half-way: it is no further seed."""
+    rest = [{key: value for key, value in config.items() if key not in seed_names}, forked_from]
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -221,14 +221,20 @@ def _series(columns: dict[KeySet, list[tuple[Any, Any, Any]]]) -> dict[str, Seri
     return {name: join(pieces[name]) for name in sorted(pieces)}
 
 
-def join(parts: list[Series]) -> Series:
-    """One ordered series of several."""
+def chained(parts: list[Series]) -> Series:
+    """Several one after the other, in the order given."""
     import numpy as np
 
     if len(parts) == 1:
-        whole = parts[0]
-    else:
-        whole = Series(*(np.concatenate(column) for column in zip(*(part.columns() for part in parts), strict=True)))
+        return parts[0]
+    return Series(*(np.concatenate(column) for column in zip(*(part.columns() for part in parts), strict=True)))
+
+
+def join(parts: list[Series]) -> Series:
+    """One series of several, ordered by step, then by time."""
+    import numpy as np
+
+    whole = chained(parts)
     if len(parts) == 1 and not np.any(whole.steps[1:] < whole.steps[:-1]):
         return whole
     order = np.lexsort((whole.times, whole.steps))

@@ -11,26 +11,29 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollbook.book.checked import as_left, read_checked, write_checked
 from rollbook.book.columns import from_numpy, to_column
-from rollbook.book.metric_log import Series
-from rollbook.book.run_folder import read_run, run_series
+from rollbook.book.metric_log import Series, chained
+from rollbook.book.run_folder import StoredRun, read_run, run_series
 from rollbook.book.sealed import to_table as sealed_table
+from rollbook.book.tables import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PACK_BYTES = 96 * 2**20  # of sealed metrics in one pack
+PACK_BYTES = 48 * 2**20  # of sealed metrics in one pack
+ROW_GROUP = 122_880
+MANY_RUNS = 200
 MERGE_ABOVE = 24  # small packs
 KEEP_MERGED_SECONDS = 600.0
 MEMORY_LIMIT = "1200MB"
 INDEX = ".runs.json"
-COLUMNS = "run_id, name, step, time, value, level"
+_COLUMNS = "run_id, name, step, time, value, level"
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class PackedMetrics:
 
 
 class Packs:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tell: Callable[[str], None] | None = None) -> None:
         self.folder = folder
+        self._tell = tell or (lambda _: None)
         self._known: dict[Path, Pack] = {}
 
     def refresh(self, settled: Mapping[str, int], folders: Mapping[str, str], problems: list[str]) -> PackedMetrics:
@@ -61,6 +65,8 @@ class Packs:
         held = self._assign(settled)
         packed = {run_id for runs in held.values() for run_id in runs}
         missing = [run_id for run_id in settled if run_id not in packed]
+        if len(missing) > MANY_RUNS:
+            self._tell(f"packing the metrics of {len(missing):,} runs for quick answers from now on ...")
         if missing:
             self._pack(missing, settled, folders, problems)
             self._merge_small()
@@ -105,21 +111,25 @@ class Packs:
         self, run_ids: list[str], settled: Mapping[str, int], folders: Mapping[str, str], problems: list[str]
     ) -> None:
         """One pack. DuckDB does not look at a Parquet file's checksums and would pack wrong values: we read first."""
-        import duckdb
+        import pyarrow.parquet as pq
 
-        points = [table for run_id in run_ids for table in _joined(run_id, Path(folders[run_id]), problems)]
-        with duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT}) as connection:
-            connection.register("points", unite_metrics(points))
-            self._copy(connection, f"select {COLUMNS} from points", {run_id: settled[run_id] for run_id in run_ids})
-
-    def _copy(self, connection: object, query: str, runs: dict[str, int]) -> None:
+        runs = {}
+        for run_id in sorted(run_ids):
+            with contextlib.suppress(FileNotFoundError):  # purged meanwhile
+                runs[run_id] = read_run(Path(folders[run_id]))
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{time.time_ns()}-{secrets.token_hex(4)}.parquet"
-        connection.execute(  # type: ignore[attr-defined]
-            f"copy (select * from ({query}) order by name, run_id, step, time) to '{_quoted(path)}' "
-            "(format parquet, compression zstd, row_group_size 122880)"
+        path = self._new_path()
+        pq.write_table(
+            metrics_table(runs, problems),
+            path,
+            compression="zstd",
+            row_group_size=ROW_GROUP,
+            use_dictionary=["run_id", "name", "level"],
         )
-        write_checked(path.with_suffix(INDEX), {"left": as_left(path), "runs": runs})
+        write_checked(path.with_suffix(INDEX), {"left": as_left(path), "runs": {r: settled[r] for r in run_ids}})
+
+    def _new_path(self) -> Path:
+        return self.folder / f"{time.time_ns()}-{secrets.token_hex(4)}.parquet"
 
     def _merge_small(self) -> None:
         """Many small packs, as a book that is asked after each run gets them, become one."""
@@ -138,10 +148,15 @@ class Packs:
                 merged |= mine
                 connection.execute(f"set variable runs{number} = ?", [list(mine)])
                 parts.append(
-                    f"select {COLUMNS} from read_parquet('{_quoted(pack.path)}') "
+                    f"select {_COLUMNS} from read_parquet('{quoted(pack.path)}') "
                     f"where run_id in (select unnest(getvariable('runs{number}')))"
                 )
-            self._copy(connection, " union all ".join(parts), merged)
+            path = self._new_path()
+            connection.execute(
+                f"copy (select * from ({' union all '.join(parts)}) order by name, run_id, step, time) "
+                f"to '{quoted(path)}' (format parquet, compression zstd, row_group_size {ROW_GROUP})"
+            )
+        write_checked(path.with_suffix(INDEX), {"left": as_left(path), "runs": merged})
         for pack in small:
             with contextlib.suppress(FileNotFoundError):  # somebody else merges, too
                 pack.index.unlink()
@@ -158,32 +173,25 @@ class Packs:
                     path.unlink()
 
 
-def metrics_table(run_id: str, folder: Path, problems: list[str]) -> pa.Table:
-    """All points of a run that count, as the `metrics` view has them."""
-    return _labelled(run_id, run_series(read_run(folder), problems))
+def metrics_table(runs: Mapping[str, StoredRun], problems: list[str]) -> pa.Table:
+    """All points of some runs that count, as the view `metrics` has them: sorted by name, run, step.
 
-
-def unite_metrics(tables: list[pa.Table]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.concat_tables([_labelled("", {}), *tables])
-
-
-def _labelled(run_id: str, series: dict[str, Series]) -> pa.Table:
+    Each run's points are sorted already, so that putting its pieces in order is all there is to do.
+    """
     import numpy as np
     import pyarrow as pa
 
-    table = sealed_table(series)
-    codes = from_numpy(np.zeros(len(table), np.int32), pa.int32())
-    ids = pa.DictionaryArray.from_arrays(codes, to_column([run_id], pa.string()))
+    pieces: dict[str, list[tuple[int, Series]]] = {}
+    for place, run in enumerate(runs.values()):
+        for name, series in run_series(run, problems).items():
+            pieces.setdefault(name, []).append((place, series))
+    ordered = {name: [series for _, series in pieces[name]] for name in sorted(pieces)}
+    table = sealed_table({name: chained(parts) for name, parts in ordered.items()})
+    places = [place for name in ordered for place, _ in pieces[name]]
+    counts = [len(series.steps) for parts in ordered.values() for series in parts]
+    codes = from_numpy(np.repeat(np.array(places, np.int32), counts), pa.int32())
+    ids = pa.DictionaryArray.from_arrays(codes, to_column(list(runs), pa.string()))
     return pa.Table.from_arrays([ids, *table.columns], names=["run_id", *table.column_names])
-
-
-def _joined(run_id: str, folder: Path, problems: list[str]) -> list[pa.Table]:
-    try:
-        return [metrics_table(run_id, folder, problems)]
-    except FileNotFoundError:
-        return []  # purged meanwhile
 
 
 def _sealed_bytes(folder: Path) -> int:
@@ -196,7 +204,3 @@ def _sealed_bytes(folder: Path) -> int:
 def _read_pack(path: Path) -> Pack | None:
     index = read_checked(path.with_suffix(INDEX))
     return Pack(path, index["left"], index["runs"]) if index else None
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")

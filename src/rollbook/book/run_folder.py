@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rollbook.book.checkpoints import list_checkpoints
 from rollbook.book.layout import attempt_folders, decode_name, read_json
@@ -32,8 +33,10 @@ from rollbook.records import (
 
 Parsed = TypeVar("Parsed")
 
-_KINDS: dict[str, Any] = {"str": str, "int": int, "float": int | float, "bool": bool, "dict": dict, "list": list}
-_LARGEST = {bool: 2, int: 2**63, float: 1e11}  # of floats, all of which are seconds since 1970
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "list": (list,)
+}  # fmt: skip
+_LARGEST = {"int": 2.0**63, "float": 1e11}  # floats are seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,9 @@ def _beats(process: Process | None, heartbeat: float, now: float) -> bool:
 def read_run(folder: Path, fallback_started_at: float | None = None) -> StoredRun:
     """What the folder says of itself. FileNotFoundError: it holds neither run.json nor launch.json (yet)."""
     problems: list[str] = []
-    launch = _optional(folder / "launch.json", Launch.read, problems)
-    info = _optional(folder / "run.json", lambda data: from_json(RunInfo, data), problems)
+    base = str(folder)  # joining Paths costs as much as reading the files
+    launch = _optional(f"{base}/launch.json", Launch.read, problems)
+    info = _optional(f"{base}/run.json", lambda data: from_json(RunInfo, data), problems)
     if info is None and launch:
         info = launch.info
     if info is None and problems:
@@ -169,12 +173,12 @@ def read_run(folder: Path, fallback_started_at: float | None = None) -> StoredRu
 
 
 def _read_attempt(number: int, path: str, problems: list[str]) -> Attempt:
-    info = _optional(Path(path) / "attempt.json", AttemptInfo.read, problems)
-    status = _optional(Path(path) / "status.json", Status.read, problems)
+    info = _optional(f"{path}/attempt.json", AttemptInfo.read, problems)
+    status = _optional(f"{path}/status.json", Status.read, problems)
     return Attempt(number, path, info, status)
 
 
-def _optional(path: Path, parse: Callable[[dict[str, Any]], Parsed], problems: list[str]) -> Parsed | None:
+def _optional(path: str, parse: Callable[[dict[str, Any]], Parsed], problems: list[str]) -> Parsed | None:
     """The parsed file, or None: it is not there, or it is damaged and named in `problems`."""
     try:
         return _checked(parse(read_json(path)))
@@ -189,21 +193,29 @@ def _optional(path: Path, parse: Callable[[dict[str, Any]], Parsed], problems: l
 
 def _checked(record: Parsed) -> Parsed:
     """The record, if each of its values is of the kind that its field says; JSON that was damaged may hold any."""
-    for one in dataclasses.fields(record):  # type: ignore[arg-type]
-        value = getattr(record, one.name)
-        kind, _, otherwise = str(one.type).partition(" | ")
+    for name, kinds, limit, of_text in _fields(cast(Any, type(record))):
+        value: Any = getattr(record, name)
+        if not isinstance(value, kinds):
+            raise TypeError(f"{name} = {value!r:.80}")
+        if limit and value is not None and not abs(value) < limit:
+            raise ValueError(f"{name} = {value!r:.80}")
+        if of_text and not all(isinstance(item, str) for item in value):
+            raise TypeError(f"{name} = {value!r:.80}")
         if dataclasses.is_dataclass(value):
             _checked(value)
-            continue
-        if value is None and otherwise == "None":
-            continue
-        if not isinstance(value, _KINDS.get(kind.partition("[")[0], object)):
-            raise TypeError(f"{one.name} = {value!r:.80}")
-        if isinstance(value, int | float) and not abs(value) < _LARGEST[type(value)]:
-            raise ValueError(f"{one.name} = {value!r:.80}")
-        if kind == "list[str]" and not all(isinstance(item, str) for item in value):
-            raise TypeError(f"{one.name} = {value!r:.80}")
     return record
+
+
+@functools.cache
+def _fields(kind: Any) -> list[tuple[str, Any, float, bool]]:
+    """(name, types, largest size, whether a list of text) of each field of a record."""
+    fields = []
+    for one in dataclasses.fields(kind):
+        declared, _, otherwise = str(one.type).partition(" | ")
+        types = _KINDS.get(declared.partition("[")[0], (object,))
+        allowed = (*types, type(None)) if otherwise == "None" else types
+        fields.append((one.name, allowed, _LARGEST.get(declared, 0.0), declared == "list[str]"))
+    return fields
 
 
 def attempt_series(folder: str, problems: list[str]) -> dict[str, Series]:
@@ -249,3 +261,11 @@ def run_series(run: StoredRun, problems: list[str]) -> dict[str, Series]:
             if len(kept.steps):
                 parts.setdefault(name, []).append(kept)
     return {name: join(parts[name]) for name in sorted(parts)}
+
+
+def rows_of_attempt(folder: str) -> int:
+    """How many rows an attempt logged; of one that was killed, how many can be read."""
+    try:
+        return read_log(f"{folder}/metrics.log").rows
+    except FileNotFoundError:
+        return int(read_json(f"{folder}/status.json").get("rows", 0))

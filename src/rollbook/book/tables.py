@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from rollbook.book.summaries import COLUMNS as SUMMARY_COLUMNS
 if TYPE_CHECKING:
     import duckdb
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 _SUMMARY_TYPES = {"name": "VARCHAR", "count": "BIGINT", "nonfinite": "BIGINT", "diverged": "BOOLEAN"}
 
@@ -65,17 +65,26 @@ SCHEMAS: dict[str, dict[str, str]] = {
 }
 
 
-def create(connection: duckdb.DuckDBPyConnection, name: str, schema: Mapping[str, str], rows: Iterable[Row]) -> None:
-    """A table with these rows; a missing key is null."""
+def create(connection: duckdb.DuckDBPyConnection, name: str, schema: Mapping[str, str], rows: list[Row]) -> None:
+    """A table with these rows. A missing key is null, and so is a value that does not fit its column."""
     columns = ", ".join(f'"{column}" {kind}' for column, kind in schema.items())
     connection.execute(f"create table {name} ({columns})")
-    values = [{column: _plain(row.get(column)) for column in schema} for row in rows]
-    if values:
-        connection.execute(f"insert into {name} {_select(schema)}", [json.dumps(values, allow_nan=False)])
+    if rows:
+        connection.execute(f"insert into {name} {_select(schema)}", [_to_json(rows)])
 
 
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _to_json(rows: list[Row]) -> str:
+    try:
+        return json.dumps(rows, allow_nan=False)
+    except ValueError:  # JSON has no word for NaN and infinities, which no column of ours holds
+        finite = [
+            {
+                key: None if isinstance(value, float) and not math.isfinite(value) else value
+                for key, value in row.items()
+            }
+            for row in rows
+        ]
+        return json.dumps(finite, allow_nan=False)
 
 
 def _select(schema: Mapping[str, str]) -> str:

@@ -16,10 +16,10 @@ from typing import Any
 
 from rollbook.book import journal
 from rollbook.book.code import referenced_objects
-from rollbook.book.layout import Layout, decode_name, touch_run
+from rollbook.book.layout import Layout, decode_name, touch_run, write_json
 from rollbook.book.objects import Swept, sweep
-from rollbook.book.run_folder import StoredRun, read_run
-from rollbook.book.sealed import read_sealed, to_table, write_sealed
+from rollbook.book.run_folder import Attempt, StoredRun, attempt_series, read_run
+from rollbook.book.sealed import to_table, write_sealed
 from rollbook.book.summaries import summarise
 from rollbook.errors import DataError, RunIsLive
 from rollbook.records import LEVELS, to_json
@@ -158,34 +158,36 @@ class Thinned:
 
 
 def thin(layout: Layout, run_id: str, folder: Path, level: str) -> Thinned:
-    """Remove the points of a level and of those above it from the sealed metrics of a run that has ended."""
+    """Remove the points of a level and of those above it from a run that is not at work."""
     run = read_run(folder)
+    if run.state(time.time()) == "running":
+        return Thinned(0, 0)
     points = freed = 0
     for attempt in run.attempts:
-        sealed = Path(attempt.folder) / "metrics.parquet"
-        if not sealed.exists() or attempt.status is None or not run.ended:
-            continue
-        before = read_sealed(sealed)
-        kept = {
-            name: series.where(keep) for name, series in before.items() if (keep := series.levels < LEVELS[level]).any()
-        }
-        removed = sum(len(series.steps) for series in before.values()) - sum(len(s.steps) for s in kept.values())
-        if removed:
-            old_size = sealed.stat().st_size
-            write_sealed(sealed, to_table(kept))
-            status = to_json(attempt.status) | {"summaries": summarise(kept)}
-            _replace_status(Path(attempt.folder), status)
-            points, freed = points + removed, freed + old_size - sealed.stat().st_size
+        removed, smaller = _thin_attempt(attempt, LEVELS[level])
+        points, freed = points + removed, freed + smaller
     if points:
         touch_run(folder)
         journal.append(layout.journal, "thin", [run_id], level=level, points=points)
     return Thinned(points, freed)
 
 
-def _replace_status(folder: Path, status: dict[str, Any]) -> None:
-    from rollbook.book.layout import write_json
-
-    write_json(folder / "status.json", status, sync=True)
+def _thin_attempt(attempt: Attempt, rank: int) -> tuple[int, int]:
+    """(points removed, bytes freed). What was killed before it could seal its log is sealed on the way."""
+    folder = Path(attempt.folder)
+    sealed, log = folder / "metrics.parquet", folder / "metrics.log"
+    problems: list[str] = []
+    before = attempt_series(attempt.folder, problems)
+    kept = {name: series.where(keep) for name, series in before.items() if (keep := series.levels < rank).any()}
+    removed = sum(len(one.steps) for one in before.values()) - sum(len(one.steps) for one in kept.values())
+    if not removed or problems:  # a damaged file is left as it is: something may still be saved from it
+        return 0, 0
+    size = size_of(folder)
+    write_sealed(sealed, to_table(kept))
+    log.unlink(missing_ok=True)
+    if attempt.status:
+        write_json(folder / "status.json", to_json(attempt.status) | {"summaries": summarise(kept)}, sync=True)
+    return removed, size - size_of(folder)
 
 
 @dataclass(frozen=True)

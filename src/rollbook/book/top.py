@@ -45,6 +45,8 @@ def top(
     """Sorted by score; what diverged comes last, whatever its score."""
     if by not in FIGURES:
         raise UsageError(f"cannot rank by {by!r}; there are {', '.join(FIGURES)}", did_you_mean(by, FIGURES))
+    if n < 1:
+        raise UsageError(f"the best {n} are none", "rollbook top 5")
     if over not in (None, "seed"):
         raise UsageError(f"runs are folded over 'seed', not over {over!r}", "--over seed")
     given = {column: value for column, value in (("algo", algo), ("env", env), ("task", task)) if value is not None}

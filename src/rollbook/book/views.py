@@ -12,7 +12,7 @@ class View:
     sql: str
 
 
-# Tables behind the views: all_<table> unites settled runs (files) with active ones (memory); changes comes from the
+# Behind the views: cached.<table> unites settled runs (files) with active ones (memory); cached.changes comes from the
 # journal: run_id, tags (all tags now), notes (added later), hidden.
 VIEWS: dict[str, View] = {
     "runs": View(
@@ -48,14 +48,14 @@ VIEWS: dict[str, View] = {
             r.duration_s, r.last_step, r.host, r.user, r.command, r.git_commit, r.git_describe, r.git_dirty, r.pr,
             r.parent, concat_ws(chr(10), nullif(r.notes, ''), c.notes) as notes, coalesce(c.tags, r.tags) as tags,
             r.config::json as config, r.config_key
-        from all_runs r left join changes c using (run_id)
+        from cached.runs r left join cached.changes c using (run_id)
         where c.hidden is null
         """,
     ),
     "params": View(
         "The config of each run, a row a parameter; nested ones with dotted keys.",
         {"run_id": "VARCHAR", "key": "VARCHAR", "value": "VARCHAR"},
-        "select * from all_params where run_id not in (select run_id from hidden)",
+        "select * from cached.params where run_id not in (select run_id from cached.hidden)",
     ),
     "tags": View(
         "The tags of each run, a row a tag.",
@@ -72,7 +72,7 @@ VIEWS: dict[str, View] = {
             "value": "DOUBLE: NaN and infinities as they were logged",
             "level": "VARCHAR: essential, info or debug",
         },
-        "select * from all_metrics where run_id not in (select run_id from hidden)",
+        "select * from cached.metrics where run_id not in (select run_id from cached.hidden)",
     ),
     "summaries": View(
         "Figures of each metric of each run, over finite values.",
@@ -90,7 +90,7 @@ VIEWS: dict[str, View] = {
             "final": "DOUBLE: the mean of the points in the last 10% of the run's steps",
             "diverged": "BOOLEAN: an infinity, or NaN after the first number; such a run never wins `top`",
         },
-        "select * from all_summaries where run_id not in (select run_id from hidden)",
+        "select * from cached.summaries where run_id not in (select run_id from cached.hidden)",
     ),
     "newest": View(
         "The runs of the newest benchmark (or newest group of seeds) of each (task, algo, env).",
@@ -115,7 +115,7 @@ VIEWS: dict[str, View] = {
     "checkpoints": View(
         "The saved states of each run.",
         {"run_id": "VARCHAR", "step": "BIGINT", "time": "TIMESTAMP: UTC", "bytes": "BIGINT", "path": "VARCHAR"},
-        "select * from all_checkpoints where run_id not in (select run_id from hidden)",
+        "select * from cached.checkpoints where run_id not in (select run_id from cached.hidden)",
     ),
     "media": View(
         "Figures, videos, texts and files of each run.",
@@ -127,16 +127,16 @@ VIEWS: dict[str, View] = {
             "bytes": "BIGINT",
             "path": "VARCHAR",
         },
-        "select * from all_media where run_id not in (select run_id from hidden)",
+        "select * from cached.media where run_id not in (select run_id from cached.hidden)",
     ),
     "verdicts": View(
         "What the gate concluded, newest last.",
         {"number": "BIGINT", "time": "TIMESTAMP: UTC", "user": "VARCHAR", "verdict": "JSON"},
-        "select * from all_verdicts",
+        "select * from cached.verdicts",
     ),
     "problems": View(
         "What could not be read or written, by run: damaged files, lost rows.",
         {"run_id": "VARCHAR", "problem": "VARCHAR"},
-        "select * from all_problems where run_id not in (select run_id from hidden)",
+        "select * from cached.problems where run_id not in (select run_id from cached.hidden)",
     ),
 }

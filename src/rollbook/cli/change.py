@@ -131,7 +131,8 @@ def purge(runs: tuple[str, ...], regex: str | None, yes: bool) -> None:
             return
     purged = tidy.purge(book.layout, [run.run_id for run in chosen])
     code = purged.objects
-    say(f"purged {purged.runs} runs ({size(purged.bytes)}) and {code.count} code files ({size(code.bytes)})")
+    runs_text = f"{purged.runs} run{'s' if purged.runs != 1 else ''} ({size(purged.bytes)})"
+    say(f"purged {runs_text} and {code.count} code files ({size(code.bytes)}); code younger than an hour stays")
 
 
 @click.command(epilog="\b\nExample:\n  rollbook thin --level debug --older-than 30d")
@@ -146,18 +147,20 @@ def thin(level: str, older_than: str, where: str | None, yes: bool) -> None:
 
     book = current_book()
     before = time.time() - _seconds(older_than)
-    condition = (
-        f"status in ('finished', 'failed', 'interrupted') and epoch(coalesce(finished_at, started_at)) < {before}"
+    levels = [name for name, rank in LEVELS.items() if rank >= LEVELS[level]]
+    chosen = book.runs(
+        f"status <> 'running' and epoch(coalesce(finished_at, started_at)) < {before} "
+        f"and run_id in (select run_id from metrics where level in ({', '.join(map(repr, levels))}))"
+        + (f" and ({where}\n)" if where else "")
     )
-    chosen = book.runs(condition + (f" and ({where}\n)" if where else ""))
     if not chosen:
-        raise RunNotFound("no run that has ended is that old", "`rollbook runs` lists them")
+        raise RunNotFound(f"no run that old has {level} metrics", "`rollbook du` tells what takes the room")
     _list(chosen)
     if not confirm(f"remove {level} metrics of {_count(chosen)} for good?", yes):
         return
     thinned = [tidy.thin(book.layout, run.run_id, run.folder, level) for run in chosen]
     points, freed = sum(one.points for one in thinned), sum(one.bytes for one in thinned)
-    say(f"removed {points:,} points of {sum(one.points > 0 for one in thinned)} runs, {size(max(freed, 0))}")
+    say(f"removed {points:,} points of {_count(chosen)}, {size(max(freed, 0))}")
 
 
 @click.command(epilog="\b\nExample:\n  rollbook du --limit 5")

@@ -40,7 +40,7 @@ def diff(a: str, b: str) -> None:
     colour = sys.stdout.isatty()
     for line in text.splitlines(keepends=True):
         style = next((style for start, style in _COLOURS.items() if line.startswith(start)), None) if colour else None
-        shown = printable(line.rstrip("\n")) + "\n" if colour else line
+        shown = printable(line.rstrip("\n").expandtabs()) + "\n" if colour else line
         if style == "bold":
             click.secho(shown, bold=True, nl=False)
         else:

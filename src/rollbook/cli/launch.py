@@ -86,13 +86,13 @@ def fork(reference: str, changes: tuple[str, ...], step: int | None, copy_metric
     The program finds the parent's checkpoint with run.starting_point().
     """
     from rollbook.bench.launch import Job, launch, parse_arguments, program_arguments, with_arguments
-    from rollbook.book.entries import config_diff
     from rollbook.book.settings import load_settings
 
     book = current_book()
     parent = book.run(reference)
     info = parent.stored().info
-    command = with_arguments(_program(info.command), dict(_key_value(change) for change in changes))
+    chosen = dict(_key_value(change) for change in changes)
+    command = with_arguments(_program(info.command), chosen)
     config = parse_arguments(program_arguments(command))
     job = Job(
         command=command,
@@ -106,8 +106,9 @@ def fork(reference: str, changes: tuple[str, ...], step: int | None, copy_metric
             **({"ROLLBOOK_COPY_METRICS": "1"} if copy_metrics else {}),
         },
     )
-    for key, (before, after) in config_diff(parse_arguments(program_arguments(info.command)), config).items():
-        say(f"{printable(key)}: {printable(before)} -> {printable(after)}")
+    for key, value in chosen.items():
+        known = key if key in parent.config else key.replace("-", "_")
+        say(f"{printable(key)}: {printable(parent.config.get(known))} -> {printable(value)}")
     done = launch(book.layout, load_settings(job.cwd), job)
     return _report(done.run_id, done.exit_code)
 

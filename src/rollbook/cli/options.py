@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rollbook.cli.output import say
 from rollbook.errors import RunNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def current_book() -> Book:
     """The book that --book, the environment or the configuration leads to."""
     from rollbook.book.book import open_book
 
-    return open_book(chosen_path())
+    return open_book(chosen_path(), tell=say)
 
 
 def chosen_path() -> str | None:

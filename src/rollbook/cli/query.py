@@ -177,11 +177,12 @@ def newest(task: str | None, metric: str | None, as_json: bool) -> None:
     rows = book.rows(
         """
         with scores as (
-            select run_id, arg_min(s.final, list_position($1::varchar[], s.name)) as final
+            select run_id, arg_min(coalesce(s.final, s.last), list_position($1::varchar[], s.name)) as final
             from summaries s where list_contains($1::varchar[], s.name) group by run_id
         )
         select n.task, n.algo, n.env, any_value(n.benchmark) as benchmark, any_value(n.git_describe) as version,
-            count(*) as n, list(n.seed order by n.seed) as seeds, avg(final) as mean, stddev_samp(final) as sd,
+            count(*) as n, count(final) as scored, list(n.seed order by n.seed) as seeds,
+            avg(final) as mean, stddev_samp(final) as sd,
             count(*) filter (n.status <> 'finished') as unfinished, max(n.started_at) as started_at,
             list(n.run_id order by n.seed, n.run_id) as run_ids
         from newest n left join scores using (run_id)
@@ -199,12 +200,17 @@ def newest(task: str | None, metric: str | None, as_json: bool) -> None:
     print_table(
         ["task", "algo", "env", "version", "n", "seeds", "final", "sd", "not finished", "started"],
         [
-            [r["task"], r["algo"], r["env"], r["version"], r["n"], _ranges(r["seeds"]), r["mean"], r["sd"],
+            [r["task"], r["algo"], r["env"], r["version"], _scored(r), _ranges(r["seeds"]), r["mean"], r["sd"],
              r["unfinished"] or "", ago(r["started_at"])]
             for r in rows
         ],
         right=["n", "final", "sd", "not finished"],
     )  # fmt: skip
+
+
+def _scored(row: dict[str, Any]) -> str:
+    """How many runs the mean is over: `2 of 3` where some have no score."""
+    return str(row["n"]) if row["scored"] == row["n"] else f"{row['scored']} of {row['n']}"
 
 
 def _ranges(seeds: list[int | None]) -> str:
@@ -249,6 +255,8 @@ def sql(query: str, as_csv: bool, limit: int, as_json: bool) -> None:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(rows)
+    elif columns == ["explain_key", "explain_value"]:
+        print("\n".join(plan for _, plan in rows))
     else:
         shown = rows[:limit] if limit and sys.stdout.isatty() else rows
         numeric = [

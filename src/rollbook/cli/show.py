@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,10 @@ from rollbook.cli.table import print_table
 
 if TYPE_CHECKING:
     from rollbook.book.book import Book, RunRecord
+    from rollbook.book.run_folder import Attempt
 
+_CONSOLE_LINES = 12
+_OF_ONE_POINT = ("count", "last", "nonfinite")
 _FIGURES = ("count", "first", "last", "min", "max", "mean", "auc", "final", "nonfinite")
 
 
@@ -34,12 +38,16 @@ def show(run: str, as_json: bool) -> None:
     if details["reason"]:
         print("\nended with")
         print("  " + _lines(details["reason"].rstrip(), "\n  "))
+    if details["console"]:
+        print(f"\nend of {record.folder / 'console.log'}")
+        print("  " + _lines(details["console"], "\n  "))
     for problem in details["problems"]:
         say(f"problem: {printable(problem)}")
 
 
 def _details(book: Book, record: RunRecord) -> dict[str, Any]:
     from rollbook.book.entries import config_diff
+    from rollbook.book.run_folder import rows_of_attempt
     from rollbook.records import to_json
 
     stored = record.stored()
@@ -48,13 +56,14 @@ def _details(book: Book, record: RunRecord) -> dict[str, Any]:
     return dataclasses.asdict(record) | {
         "reason": stored.last_status.reason if stored.last_status else None,
         "exit_code": stored.launch.exit_code if stored.launch else None,
+        "console": _end_of_console(record.folder / "console.log") if record.status != "finished" else "",
         "provenance": to_json(stored.provenance),
         "differs_from_parent": config_diff(parents[0].config, record.config) if parents else {},
         "attempts": [
             {
                 "number": attempt.number,
-                "state": attempt.status.state if attempt.status else None,
-                "rows": attempt.status.rows if attempt.status else None,
+                "state": record.status if attempt is stored.attempts[-1] else _how_it_ended(attempt),
+                "rows": rows_of_attempt(attempt.folder),
                 "goes_on_from_step": attempt.goes_on_from.step if attempt.goes_on_from else None,
             }
             for attempt in stored.attempts
@@ -66,10 +75,26 @@ def _details(book: Book, record: RunRecord) -> dict[str, Any]:
     }
 
 
+def _how_it_ended(attempt: Attempt) -> str:
+    """An earlier attempt that says it is running was killed: another one has taken over."""
+    return attempt.status.state if attempt.status and attempt.status.state != "running" else "lost"
+
+
+def _end_of_console(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(file.seek(0, 2) - 4096, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return "\n".join(lines[-_CONSOLE_LINES:])
+
+
 def _print_facts(record: RunRecord, details: dict[str, Any]) -> None:
     provenance = details["provenance"]
     git = provenance["git"] or {}
     code = git.get("describe") or git.get("commit") or "not a git checkout"
+    code += ", stored" if provenance["code"] else ", not stored"
     if git.get("dirty"):
         code += "  (with uncommitted changes, which `rollbook code restore` brings back too)"
     machine = f"{record.user}@{record.host}, {provenance['cpu_count']} x {provenance['cpu'] or 'CPU'}"
@@ -99,7 +124,10 @@ def _print_tables(record: RunRecord, details: dict[str, Any]) -> None:
     _section("config", ["parameter", "value"], [list(pair) for pair in flatten(record.config)])
     changes = [[key, *pair] for key, pair in details["differs_from_parent"].items()]
     _section("differs from its parent", ["parameter", "parent", "this run"], changes)
-    metrics = [[one["name"], *(one[figure] for figure in _FIGURES)] for one in details["metrics"]]
+    metrics = [
+        [one["name"], *(one[figure] if one["count"] > 1 or figure in _OF_ONE_POINT else "" for figure in _FIGURES)]
+        for one in details["metrics"]
+    ]
     _section("metrics", ["metric", *_FIGURES], metrics, right=_FIGURES)
     saved = [[thousands(one["step"]), size(one["bytes"])] for one in details["checkpoints"]]
     _section("checkpoints", ["step", "size"], saved, right=("step", "size"))

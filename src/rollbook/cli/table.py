@@ -12,7 +12,7 @@ from rollbook.cli.output import cell, printable
 
 _GAP = "  "
 _NARROWEST = 6
-_NEVER_CUT = ("run", "run_id")
+_NEVER_CUT = ("run", "runs", "run_id")
 _COLOURS = {"running": 36, "finished": 32, "failed": 31, "interrupted": 33, "lost": 35}
 
 

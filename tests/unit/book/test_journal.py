@@ -130,9 +130,7 @@ def test_replaying_in_two_parts_is_replaying_at_once(changes, data):
     for run in "ab":
         expected = {tag for add, name, tag in changes if name == run and add}
         expected = {
-            tag
-            for tag in expected
-            if [add for add, name, other in changes if name == run and other == tag][-1]
+            tag for tag in expected if [add for add, name, other in changes if name == run and other == tag][-1]
         }
         assert set(whole.current_tags(run, [])) == expected
     assert whole == parts

@@ -48,7 +48,7 @@ def test_no_name_leaves_its_folder_or_hides_in_it(name):
 
     assert re.fullmatch(r"[A-Za-z0-9_+=%~-][A-Za-z0-9._+=%~-]*", encoded)
     assert len(encoded) <= 120
-    assert os.path.normpath(f"/book/{encoded}") == f"/book/{encoded}"  # noqa: PTH100
+    assert os.path.normpath(f"/book/{encoded}") == f"/book/{encoded}"
 
 
 @given(near.filter(is_valid))

@@ -203,7 +203,9 @@ def verbose(book):
     return run
 
 
-@pytest.mark.parametrize(("level", "removed", "left"), [("debug", 2_001, ["both", "e", "i"]), ("info", 2_002, ["both", "e"])])
+@pytest.mark.parametrize(
+    ("level", "removed", "left"), [("debug", 2_001, ["both", "e", "i"]), ("info", 2_002, ["both", "e"])]
+)
 def test_thinning_removes_a_level_and_those_above_for_good(book, layout, level, removed, left):
     run = verbose(book)
 

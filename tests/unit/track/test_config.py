@@ -21,7 +21,7 @@ from rollbook.bench.launch import Job, launch
 from rollbook.book.layout import Layout
 from rollbook.book.settings import Settings
 from rollbook.errors import RunNotFound, UsageError
-from rollbook.track.start import as_config
+from rollbook.track.config import as_config
 
 
 @dataclasses.dataclass(frozen=True)

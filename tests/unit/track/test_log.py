@@ -157,7 +157,9 @@ def test_a_callable_is_not_run_when_its_level_is_off(run):
     assert points(run.book, run.id, "x") == []
 
 
-@pytest.mark.parametrize(("verbosity", "kept"), [("essential", ["e"]), ("info", ["e", "i"]), ("debug", ["d", "e", "i"])])
+@pytest.mark.parametrize(
+    ("verbosity", "kept"), [("essential", ["e"]), ("info", ["e", "i"]), ("debug", ["d", "e", "i"])]
+)
 def test_each_verbosity_keeps_its_level_and_those_below(book, verbosity, kept):
     run = rollbook.start("task", verbosity=verbosity, save_code=False)
     for name, level in (("e", "essential"), ("i", "info"), ("d", "debug")):
