@@ -164,14 +164,13 @@ class Book:
 
     def problems(self) -> list[str]:
         """What could not be read: damaged files, by name."""
-        snapshot = self._engine.catalog.refresh()
         kept = [f"{row['run_id']}: {row['problem']}" for row in self.rows("select * from problems")]
-        return [*snapshot.problems, *kept]
+        return [*self._engine.problems(), *kept]
 
     def _record(self, row: Mapping[str, Any]) -> RunRecord:
         known = {f.name for f in dataclasses.fields(RunRecord)}
         values = {key: value for key, value in row.items() if key in known}
-        folder = self.layout.run_folder(row["task"], row["run_id"])
+        folder = self._engine.folder_of(row["run_id"])
         return RunRecord(**values | {"config": json.loads(row["config"]), "folder": folder})
 
 

@@ -173,8 +173,7 @@ class Catalog:
                 query = f"{kept} union all by name {query}"
             path = quoted(self.folder / name / f"{table}.parquet")
             database.execute(f"copy ({query}) to '{path}' (format parquet, compression zstd)")
-            database.execute("drop table new_rows")
-        database.execute("drop table fresh")
+        database.execute("drop table new_rows")
         write_checked(self.folder / name / LEFT, self._as_left(name))
         write_atomically(self.folder / "current", name.encode())
         # Ours, even if another reader's is `current` by now: that one may lack what we have just read.

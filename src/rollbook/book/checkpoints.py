@@ -177,8 +177,9 @@ def _clear_leftovers(folder: Path) -> None:
 
 
 def _remove_oldest(run_folder: Path, new: int, keep: int) -> None:
-    # The new one stays even where later steps exist, as after going back to an earlier checkpoint.
+    # Oldest by when they were saved: after going back, those of the abandoned way have later steps and go first.
     others = [checkpoint for checkpoint in list_checkpoints(run_folder) if checkpoint.step != new]
+    others.sort(key=lambda checkpoint: checkpoint.time)
     for checkpoint in others[: max(0, len(others) - (keep - 1))]:
         place = Path(checkpoint.path)
         gone = place.with_name(f".{checkpoint.step}.{secrets.token_hex(4)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollbook.book.catalog import Snapshot, rows_of
 from rollbook.book.entries import Entry, summary_rows
-from rollbook.book.packs import PackedMetrics
+from rollbook.book.packs import PackedMetrics, metrics_table
 from rollbook.book.settings import Settings
 from rollbook.book.tables import SCHEMAS, create, quoted
 from rollbook.book.views import VIEWS
@@ -80,10 +80,10 @@ def _unite_metrics(
 ) -> None:
     create(connection, "cached.active_metrics", _METRICS, [])
     for entry in active:
-        from rollbook.book.packs import metrics_table
+        from rollbook.book.run_folder import run_series
 
         # Into a table of the database's own: what is only registered is not seen by its cursors.
-        connection.register("points", metrics_table({entry.run.info.run_id: entry.run}, problems))
+        connection.register("points", metrics_table({entry.run.info.run_id: run_series(entry.run, problems)}))
         connection.execute("insert into cached.active_metrics select * from points")
         connection.unregister("points")
     parts = ["select * from cached.active_metrics"]

@@ -156,7 +156,12 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def write_json(path: Path, data: Any, *, sync: bool = False) -> None:
-    write_atomically(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode(), sync=sync)
+    write_atomically(path, _json_bytes(data), sync=sync)
+
+
+def _json_bytes(data: Any) -> bytes:
+    # Arguments and paths that are no text reach Python as lone surrogates; they come back as they went.
+    return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
 
 
 def read_json(path: Path | str) -> Any:

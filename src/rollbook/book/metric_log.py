@@ -12,7 +12,6 @@ a copy and a checksum: a background thread that looped over rows in Python would
 from __future__ import annotations
 
 import json
-import mmap
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -130,24 +129,21 @@ def read_log(path: Path | str) -> LogContents:
     """All intact batches. Damage is named in the result, a torn tail is cut: neither is an error."""
     contents = LogContents()
     columns: dict[KeySet, list[tuple[Any, Any, Any]]] = {}
+    # Read, not mapped: a writer on a full disk cuts off half a frame, which would kill a process that has it mapped.
     with open(path, "rb") as file:
-        file.seek(0, 2)
-        size = file.tell()
-        if size == 0:
-            return contents
-        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-            for position, payload in _frames(data, view, contents):
-                try:
-                    contents.rows += _decode(payload, columns)
-                except (ValueError, TypeError, struct.error):  # whole, but not written by us as we are
-                    contents.damaged.append((position, len(payload)))
-                payload.release()
+        data = file.read()
+    for position, payload in _frames(data, contents):
+        try:
+            contents.rows += _decode(payload, columns)
+        except (ValueError, TypeError, struct.error):  # whole, but not written by us as we are
+            contents.damaged.append((position, len(payload)))
     contents.series = _series(columns)
     return contents
 
 
-def _frames(data: mmap.mmap, view: memoryview, contents: LogContents) -> Iterator[tuple[int, memoryview]]:
+def _frames(data: bytes, contents: LogContents) -> Iterator[tuple[int, memoryview]]:
     """Place and payload of each intact frame; after damage, the search goes on at the next magic."""
+    view = memoryview(data)
     position, damaged_from = 0, -1
     while position < len(view):
         payload = _intact_frame(view, position)
@@ -200,8 +196,7 @@ def _decode(payload: memoryview, columns: dict[KeySet, list[tuple[Any, Any, Any]
         raise ValueError("the rows are not those that the header announces")
     for level, names, rows in table:
         width = len(names) + 2
-        # A copy, since the file is unmapped when reading ends.
-        block = np.frombuffer(payload, "<f8", rows * width, start).reshape(rows, width).copy()
+        block = np.frombuffer(payload, "<f8", rows * width, start).reshape(rows, width)
         start += block.nbytes
         steps = np.ascontiguousarray(block[:, 0]).view("<i8")
         columns.setdefault((level, tuple(names)), []).append((steps, block[:, 1], block[:, 2:]))

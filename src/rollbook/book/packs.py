@@ -12,14 +12,14 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollbook.book.checked import as_left, read_checked, write_checked
 from rollbook.book.columns import from_numpy, to_column
 from rollbook.book.metric_log import Series, chained
-from rollbook.book.run_folder import StoredRun, read_run, run_series
+from rollbook.book.run_folder import read_run, run_series
 from rollbook.book.sealed import to_table as sealed_table
 from rollbook.book.tables import quoted
 
@@ -41,6 +41,7 @@ class Pack:
     path: Path
     left: list[int]  # size and mtime_ns
     runs: dict[str, int]  # run id -> mtime_ns
+    problems: dict[str, list[str]]  # run id -> what of it was damaged
 
     @property
     def index(self) -> Path:
@@ -52,6 +53,7 @@ class PackedMetrics:
     """Which file answers for which runs: (file, run ids in it that must be left out)."""
 
     files: list[tuple[Path, list[str]]]
+    problems: list[str] = field(default_factory=list)  # what was damaged when it was packed
 
 
 class Packs:
@@ -60,7 +62,7 @@ class Packs:
         self._tell = tell or (lambda _: None)
         self._known: dict[Path, Pack] = {}
 
-    def refresh(self, settled: Mapping[str, int], folders: Mapping[str, str], problems: list[str]) -> PackedMetrics:
+    def refresh(self, settled: Mapping[str, int], folders: Mapping[str, str]) -> PackedMetrics:
         """Pack what is settled and not packed yet."""
         held = self._assign(settled)
         packed = {run_id for runs in held.values() for run_id in runs}
@@ -68,14 +70,16 @@ class Packs:
         if len(missing) > MANY_RUNS:
             self._tell(f"packing the metrics of {len(missing):,} runs for quick answers from now on ...")
         if missing:
-            self._pack(missing, settled, folders, problems)
+            self._pack(missing, settled, folders)
             self._merge_small()
             held = self._assign(settled)
-        files = []
+        files, damaged = [], []
         for path, runs in held.items():
             if runs:
-                files.append((path, [run_id for run_id in self._known[path].runs if run_id not in runs]))
-        return PackedMetrics(files)
+                pack = self._known[path]
+                files.append((path, [run_id for run_id in pack.runs if run_id not in runs]))
+                damaged += [text for run_id, texts in pack.problems.items() if run_id in runs for text in texts]
+        return PackedMetrics(files, damaged)
 
     def _assign(self, settled: Mapping[str, int]) -> dict[Path, set[str]]:
         """The runs that each pack answers for: those whose mtime still holds, each by one pack only."""
@@ -93,40 +97,43 @@ class Packs:
         self._known = {path: pack for path, pack in packs.items() if as_left(path) == pack.left}
         return [self._known[path] for path in sorted(self._known)]
 
-    def _pack(
-        self, run_ids: list[str], settled: Mapping[str, int], folders: Mapping[str, str], problems: list[str]
-    ) -> None:
+    def _pack(self, run_ids: list[str], settled: Mapping[str, int], folders: Mapping[str, str]) -> None:
         batch: list[str] = []
         size = 0
         for run_id in run_ids:
             batch.append(run_id)
             size += _sealed_bytes(Path(folders[run_id]))
             if size > PACK_BYTES:
-                self._write(batch, settled, folders, problems)
+                self._write(batch, settled, folders)
                 batch, size = [], 0
         if batch:
-            self._write(batch, settled, folders, problems)
+            self._write(batch, settled, folders)
 
-    def _write(
-        self, run_ids: list[str], settled: Mapping[str, int], folders: Mapping[str, str], problems: list[str]
-    ) -> None:
+    def _write(self, run_ids: list[str], settled: Mapping[str, int], folders: Mapping[str, str]) -> None:
         """One pack. DuckDB does not look at a Parquet file's checksums and would pack wrong values: we read first."""
         import pyarrow.parquet as pq
 
-        runs = {}
+        series: dict[str, dict[str, Series]] = {}
+        damaged: dict[str, list[str]] = {}
         for run_id in sorted(run_ids):
+            found: list[str] = []
             with contextlib.suppress(FileNotFoundError):  # purged meanwhile
-                runs[run_id] = read_run(Path(folders[run_id]))
+                series[run_id] = run_series(read_run(Path(folders[run_id])), found)
+            if found:
+                damaged[run_id] = found
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._new_path()
         pq.write_table(
-            metrics_table(runs, problems),
+            metrics_table(series),
             path,
             compression="zstd",
             row_group_size=ROW_GROUP,
             use_dictionary=["run_id", "name", "level"],
         )
-        write_checked(path.with_suffix(INDEX), {"left": as_left(path), "runs": {r: settled[r] for r in run_ids}})
+        self._write_index(path, {run_id: settled[run_id] for run_id in run_ids}, damaged)
+
+    def _write_index(self, path: Path, runs: dict[str, int], problems: dict[str, list[str]]) -> None:
+        write_checked(path.with_suffix(INDEX), {"left": as_left(path), "runs": runs, "problems": problems})
 
     def _new_path(self) -> Path:
         return self.folder / f"{time.time_ns()}-{secrets.token_hex(4)}.parquet"
@@ -141,9 +148,8 @@ class Packs:
         merged: dict[str, int] = {}
         parts = []
         with duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT}) as connection:
-            for number, pack in enumerate(
-                reversed(small)
-            ):  # newest first: what an older one says of the same run is past
+            # Newest first: what an older one says of the same run is past.
+            for number, pack in enumerate(reversed(small)):
                 mine = {run_id: mtime for run_id, mtime in pack.runs.items() if run_id not in merged}
                 merged |= mine
                 connection.execute(f"set variable runs{number} = ?", [list(mine)])
@@ -156,7 +162,7 @@ class Packs:
                 f"copy (select * from ({' union all '.join(parts)}) order by name, run_id, step, time) "
                 f"to '{quoted(path)}' (format parquet, compression zstd, row_group_size {ROW_GROUP})"
             )
-        write_checked(path.with_suffix(INDEX), {"left": as_left(path), "runs": merged})
+        self._write_index(path, merged, {run_id: texts for pack in small for run_id, texts in pack.problems.items()})
         for pack in small:
             with contextlib.suppress(FileNotFoundError):  # somebody else merges, too
                 pack.index.unlink()
@@ -173,7 +179,7 @@ class Packs:
                     path.unlink()
 
 
-def metrics_table(runs: Mapping[str, StoredRun], problems: list[str]) -> pa.Table:
+def metrics_table(runs: Mapping[str, Mapping[str, Series]]) -> pa.Table:
     """All points of some runs that count, as the view `metrics` has them: sorted by name, run, step.
 
     Each run's points are sorted already, so that putting its pieces in order is all there is to do.
@@ -182,8 +188,8 @@ def metrics_table(runs: Mapping[str, StoredRun], problems: list[str]) -> pa.Tabl
     import pyarrow as pa
 
     pieces: dict[str, list[tuple[int, Series]]] = {}
-    for place, run in enumerate(runs.values()):
-        for name, series in run_series(run, problems).items():
+    for place, metrics in enumerate(runs.values()):
+        for name, series in metrics.items():
             pieces.setdefault(name, []).append((place, series))
     ordered = {name: [series for _, series in pieces[name]] for name in sorted(pieces)}
     table = sealed_table({name: chained(parts) for name, parts in ordered.items()})
@@ -203,4 +209,4 @@ def _sealed_bytes(folder: Path) -> int:
 
 def _read_pack(path: Path) -> Pack | None:
     index = read_checked(path.with_suffix(INDEX))
-    return Pack(path, index["left"], index["runs"]) if index else None
+    return Pack(path, index["left"], index["runs"], index["problems"]) if index else None

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rollbook.book import guard
-from rollbook.book.catalog import Catalog, cache_folder
+from rollbook.book.catalog import Catalog, Snapshot, cache_folder
 from rollbook.book.database import lock_down, open_database
 from rollbook.book.layout import Layout
 from rollbook.book.packs import PackedMetrics, Packs
 from rollbook.book.settings import Settings
 from rollbook.book.views import VIEWS
-from rollbook.errors import QueryInvalid, QueryRefused, did_you_mean
+from rollbook.errors import DataError, QueryInvalid, QueryRefused, did_you_mean
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,6 +31,7 @@ class Engine:
         self.packs = Packs(cache_folder(layout) / "metrics", tell)
         self._reusable: tuple[Any, duckdb.DuckDBPyConnection] | None = None
         self._checker: duckdb.DuckDBPyConnection | None = None
+        self._folders: dict[str, str] = {}
 
     def sql(self, query: str, parameters: list[Any] | None = None) -> duckdb.DuckDBPyRelation:
         import duckdb
@@ -43,20 +45,38 @@ class Engine:
         except duckdb.Error as error:
             raise explain(error) from None
 
+    def problems(self) -> list[str]:
+        """What could not be read, every file of metrics having been read once."""
+        snapshot = self.catalog.refresh()
+        return [*snapshot.problems, *self._pack(snapshot).problems]
+
+    def folder_of(self, run_id: str) -> Path:
+        """Where the last question found the run."""
+        return Path(self._folders[run_id])
+
     def _connect(self, asked: set[str]) -> duckdb.DuckDBPyConnection:
         snapshot = self.catalog.refresh()
+        self._folders = snapshot.folders
         needs_metrics = "metrics" in asked
         identity = (snapshot.identity, needs_metrics)
         if self._reusable and snapshot.identity is not None and self._reusable[0] == identity:
             return self._reusable[1]
-        packed = PackedMetrics([])
-        if needs_metrics:
-            packed = self.packs.refresh(snapshot.settled, snapshot.folders, snapshot.problems)
+        packed = self._pack(snapshot) if needs_metrics else PackedMetrics([])
         connection = open_database(snapshot, packed, asked)
         lock_down(connection, self.catalog.folder.parent, self.settings)
         if snapshot.identity is not None:
             self._reusable = (identity, connection)
         return connection
+
+    def _pack(self, snapshot: Snapshot) -> PackedMetrics:
+        import duckdb
+
+        try:
+            return self.packs.refresh(snapshot.settled, snapshot.folders)
+        except (OSError, duckdb.Error) as error:
+            raise DataError(
+                f"the metrics cannot be packed into {self.packs.folder}: {error}", "make room on that disk"
+            ) from error
 
 
 def explain(error: duckdb.Error) -> QueryInvalid | QueryRefused:

@@ -169,6 +169,8 @@ def read_run(folder: Path, fallback_started_at: float | None = None) -> StoredRu
         problems.append(f"{folder / 'run.json'} says that it is run {info.run_id!r}")
         info = dataclasses.replace(info, run_id=folder.name)
     attempts = [_read_attempt(number, path, problems) for number, path in attempt_folders(folder)]
+    # An attempt that was killed as it opened has written nothing, and hides nothing.
+    attempts = [attempt for attempt in attempts if attempt.info or attempt.status]
     return StoredRun(folder, info, attempts, launch, problems)
 
 

@@ -68,7 +68,7 @@ SCHEMAS: dict[str, dict[str, str]] = {
 def create(connection: duckdb.DuckDBPyConnection, name: str, schema: Mapping[str, str], rows: list[Row]) -> None:
     """A table with these rows. A missing key is null, and so is a value that does not fit its column."""
     columns = ", ".join(f'"{column}" {kind}' for column, kind in schema.items())
-    connection.execute(f"create table {name} ({columns})")
+    connection.execute(f"create or replace table {name} ({columns})")
     if rows:
         connection.execute(f"insert into {name} {_select(schema)}", [_to_json(rows)])
 

@@ -25,6 +25,7 @@ Ending = tuple[State, str | None]
 
 class Endable(Protocol):
     def finish(self, state: State = ..., reason: str | None = ...) -> None: ...
+    def _prepare_for_fork(self) -> None: ...
     def _disown(self) -> None: ...
 
 
@@ -147,6 +148,11 @@ def _finish_all() -> None:
             exec("raise KeyboardInterrupt")
 
 
+def _prepare_for_fork() -> None:
+    for run in _live:
+        run._prepare_for_fork()
+
+
 def _disown_in_child() -> None:
     for run in _live:
         run._disown()
@@ -155,4 +161,4 @@ def _disown_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_in_child)
+    os.register_at_fork(before=_prepare_for_fork, after_in_child=_disown_in_child)

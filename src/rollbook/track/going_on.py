@@ -85,8 +85,6 @@ def resume(layout: Layout, reference: str, step: int | None, plan: Plan, *, laun
             f"run {stored.info.run_id} is still running{where}",
             f"stop it first, or fork it: rollbook.start(..., parent={stored.info.run_id!r})",
         )
-    # An attempt that was killed as it opened has written nothing, and there is nothing to go on from.
-    stored = dataclasses.replace(stored, attempts=[one for one in stored.attempts if one.status or one.info])
     cut, next_step = _where_to_go_on(stored, step)
     known = stored.config
     changes = {key: value for key, value in plan.config.items() if key not in known or known[key] != value}

@@ -86,7 +86,7 @@ class Run:
         self._writing = threading.Lock()
         self._step = next_step - 1  # of the last row
         self._last_step: int | None = None  # the largest that was flushed
-        self._flushed_rows = 0
+        self._flushed_rows = writer.log.written_rows  # those that a fork copied from its parent
         # Rows by whether the book takes them; those it does not are for the outputs alone.
         self._rows: dict[bool, list[KeyRows]] = {True: [], False: []}
         self._appenders: dict[str, dict[tuple[str, ...], RowAppender]] = {}
@@ -325,6 +325,10 @@ class Run:
         state, reason = endings.of_exception(kind, error, trace) if kind else ("finished", None)
         self.finish(state, reason)
 
+    def _prepare_for_fork(self) -> None:
+        """A child that imports what our thread is just importing would wait for ever: let it come to its end."""
+        self._gatherer.join(PROVENANCE_SECONDS)
+
     def _disown(self) -> None:
         """Called in a forked child: the run belongs to the parent process."""
         self._lock = threading.RLock()
@@ -562,6 +566,8 @@ def _check_metric_name(name: Any) -> str:
 def _as_number(name: Any, value: Any) -> float:
     """A float of whatever holds one number."""
     try:
+        if getattr(value, "requires_grad", False):
+            value = value.detach()  # torch warns about turning such a tensor into a number
         if getattr(value, "ndim", 0) and getattr(value, "size", 0) == 1:
             value = value.item()  # an array with one element, which float() no longer takes
         if not isinstance(value, str | bytes):

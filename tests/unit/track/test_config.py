@@ -234,7 +234,6 @@ def test_start_says_where_the_run_is_unless_it_is_quiet(book, capsys, monkeypatc
     assert f"rollbook: run {run.name} in {book}" in err
 
 
-@pytest.mark.xfail(reason="run.json is written without surrogatepass", raises=AssertionError)
 def test_a_program_with_bytes_for_arguments_can_be_tracked(book):
     done = subprocess.run(
         [sys.executable, "-c", "import rollbook; rollbook.start('t', save_code=False).finish()", b"\xff"],

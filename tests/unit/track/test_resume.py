@@ -326,7 +326,6 @@ def test_nothing_of_the_first_attempt_is_rewritten(book):
     assert {path: path.read_bytes() for path in Path(run.folder, "attempts", "0").iterdir()} == files
 
 
-@pytest.mark.xfail(reason="StoredRun.chain ends at an attempt that has neither status.json nor attempt.json")
 def test_an_attempt_that_was_killed_as_it_opened_hides_nothing(book):
     with start() as run:
         log_rows(run, 0, 3, value=0.0)
@@ -335,7 +334,6 @@ def test_an_attempt_that_was_killed_as_it_opened_hides_nothing(book):
     assert len(points(book, run.id, "x")) == 3
 
 
-@pytest.mark.xfail(reason="_remove_oldest counts checkpoints of the abandoned way among those to keep")
 def test_after_going_back_keep_counts_the_checkpoints_of_the_new_way(book):
     with start() as run:
         log_rows(run, 0, 31, value=0.0, save_at=[10, 20, 30])
