@@ -93,7 +93,7 @@ def build_run(plan: Plan, number: int) -> Path:
     from rollbook.book.layout import Layout, readable_name
     from rollbook.book.processes import this_process
     from rollbook.book.sealed import to_table, write_sealed
-    from rollbook.book.summaries import last_step, summarise
+    from rollbook.book.summaries import last_step, summarise, to_text
     from rollbook.book.writer import AttemptWriter, create_run_folder
     from rollbook.records import AttemptInfo, Git, Provenance, RunInfo, Status
 
@@ -136,7 +136,7 @@ def build_run(plan: Plan, number: int) -> Path:
             last_step=last_step(series),
             rows=plan.points,
             ended_at=ended_at,
-            summaries=summarise(series),
+            summaries=to_text(summarise(series)),
         )
     )
     os.utime(folder, (ended_at, ended_at))

@@ -154,7 +154,9 @@ class Status:
     ended_at: float | None = None
     reason: str | None = None  # the traceback, or the signal
     problems: list[str] = field(default_factory=list)
-    summaries: list[list[Any]] | None = None  # at the end; columns as in book/summaries.py
+    summaries: str | None = (
+        None  # at the end: JSON as book/summaries.py writes it, which the catalogue passes on unread
+    )
 
     @classmethod
     def read(cls, data: dict[str, Any]) -> Status:

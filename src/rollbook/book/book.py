@@ -11,12 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollbook.book.columns import from_numpy
 from rollbook.book.find import match_ids, match_names, one_of
 from rollbook.book.layout import Layout
 from rollbook.book.query import Engine
-from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run, run_series
-from rollbook.book.settings import Settings, find_book, load_settings
+from rollbook.book.settings import find_book, load_settings
 from rollbook.book.top import top
 from rollbook.errors import MetricNotFound, RunNotFound, did_you_mean
 from rollbook.records import Checkpoint, TopEntry
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rollbook.book.checkpoints import LoadedCheckpoint
+    from rollbook.book.run_folder import StoredRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +61,9 @@ class RunRecord:
         import numpy as np
         import pyarrow as pa
 
+        from rollbook.book.columns import from_numpy
+        from rollbook.book.run_folder import run_series
+
         series = run_series(self.stored(), [])
         if name not in series:
             hint = did_you_mean(name, series) or f"it logged: {', '.join(sorted(series)) or 'nothing yet'}"
@@ -76,10 +78,14 @@ class RunRecord:
 
     def metric_names(self) -> list[str]:
         """The metrics that the run logged."""
+        from rollbook.book.run_folder import run_series
+
         return sorted(run_series(self.stored(), []))
 
     def checkpoints(self) -> list[Checkpoint]:
         """The saved states on the way that the run took, oldest first."""
+        from rollbook.book.run_folder import counting_checkpoints
+
         return counting_checkpoints(self.stored())
 
     def load_checkpoint(self, step: int | None = None, like: Any = None) -> LoadedCheckpoint:
@@ -92,6 +98,8 @@ class RunRecord:
 
     def stored(self) -> StoredRun:
         """Everything that the run's folder says of itself."""
+        from rollbook.book.run_folder import read_run
+
         try:
             return read_run(self.folder)
         except FileNotFoundError:
@@ -101,11 +109,10 @@ class RunRecord:
 class Book:
     """A book to ask. Opening costs nothing; each question sees the newest state."""
 
-    def __init__(self, layout: Layout, settings: Settings, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, engine: Engine, layout: Layout) -> None:
         self.layout = layout
-        self.settings = settings
         self.path = layout.root
-        self._engine = Engine(layout, settings, tell)
+        self._engine = engine
 
     def __repr__(self) -> str:
         return f"Book({str(self.path)!r})"
@@ -174,11 +181,19 @@ class Book:
         return RunRecord(**values | {"config": json.loads(row["config"]), "folder": folder})
 
 
-def open_book(path: str | os.PathLike[str] | None = None, tell: Callable[[str], None] | None = None) -> Book:
+def open_book(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    tell: Callable[[str], None] | None = None,
+    one_moment: bool = False,
+) -> Book:
     """The book at a path, or the one that --book, ROLLBOOK_BOOK, rollbook.toml or the git root lead to.
 
-    `tell` is called with a line of text before something that takes long."""
+    `tell` is called with a line of text before something that takes long; with `one_moment`, all questions see the
+    book as the first one did.
+    """
     layout = Layout(find_book(path))
     layout.check()
     here = load_settings()
-    return Book(layout, here if here.root else load_settings(layout.root), tell)
+    settings = here if here.root else load_settings(layout.root)
+    return Book(Engine(layout, settings, tell=tell, one_moment=one_moment), layout)

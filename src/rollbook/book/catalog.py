@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from rollbook.book import journal
 from rollbook.book.checked import as_left, read_checked, write_checked
-from rollbook.book.entries import Entry, read_entry
 from rollbook.book.layout import Layout, write_atomically
-from rollbook.book.tables import SCHEMAS, create, quoted
+from rollbook.book.tables import SCHEMAS, Row, create, create_table, quoted
 from rollbook.errors import CorruptFile
 
 if TYPE_CHECKING:
     import duckdb
+
+    from rollbook.book.entries import Entry
 
 CACHE_FORMAT = "1"
 KEEP_GENERATIONS_SECONDS = 180.0  # longer than a query may take
@@ -55,7 +56,7 @@ class Snapshot:
         return None if self.active else (self.generation, len(self.settled), self.changes.number)
 
 
-def rows_of(name: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+def rows_of(name: str, entries: Iterable[Entry]) -> list[Row]:
     return [row for entry in entries for row in entry.tables[name]]
 
 
@@ -118,6 +119,8 @@ class Catalog:
         return listing
 
     def _read(self, folder: Path, mtime: int, now: float, problems: list[str]) -> Entry | None:
+        from rollbook.book.entries import read_entry  # loaded when a run has to be read, which is not often
+
         try:
             return read_entry(folder, mtime, self.aliases, now)
         except FileNotFoundError:
@@ -142,14 +145,14 @@ class Catalog:
             if current == self._generation:
                 return
             runs = quoted(self.folder / current / "runs.parquet")
-            index = self._database().execute(f"select run_id, mtime_ns from read_parquet('{runs}')").fetchall()
+            index = self.database().execute(f"select run_id, mtime_ns from read_parquet('{runs}')").fetchall()
         except (OSError, duckdb.Error, ValueError):
             self._generation, self._settled = "", {}
             return
         self._generation, self._settled = current, dict(index)
 
-    def _database(self) -> duckdb.DuckDBPyConnection:
-        """For our own files; questions of users are asked elsewhere."""
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """For our own files; questions of users are answered elsewhere."""
         import duckdb
 
         if self._connection is None:
@@ -161,10 +164,10 @@ class Catalog:
         name = f"{time.time_ns()}-{secrets.token_hex(4)}"
         old = self._files() if fresh else {}
         (self.folder / name).mkdir(parents=True)
-        database = self._database().cursor()
-        create(database, "fresh", {"run_id": "VARCHAR"}, [{"run_id": run_id} for run_id in fresh])
-        for table, schema in SCHEMAS.items():
-            create(database, "new_rows", schema, rows_of(table, settled))
+        database = self.database().cursor()
+        create(database, "fresh", {"run_id": "VARCHAR"}, [(run_id,) for run_id in fresh])
+        for table in SCHEMAS:
+            create_table(database, "new_rows", table, rows_of(table, settled))
             query = "select * from new_rows"
             if old:
                 kept = f"select * from read_parquet('{quoted(old[table])}')"

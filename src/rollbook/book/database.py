@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rollbook.book.catalog import Snapshot, rows_of
-from rollbook.book.entries import Entry, summary_rows
 from rollbook.book.packs import PackedMetrics, metrics_table
 from rollbook.book.settings import Settings
-from rollbook.book.tables import SCHEMAS, create, quoted
+from rollbook.book.tables import SCHEMAS, Row, create, create_table, quoted
 from rollbook.book.views import VIEWS
 
 if TYPE_CHECKING:
     import duckdb
+
+    from rollbook.book.entries import Entry
 
 _METRICS = {
     "run_id": "VARCHAR",
@@ -38,8 +39,8 @@ def open_database(snapshot: Snapshot, packed: PackedMetrics, asked: set[str]) ->
     if asked & {"metrics", "summaries"}:
         for entry in snapshot.active:
             entry.tables["summaries"] = _summaries_so_far(entry, snapshot.problems)
-    for name, schema in SCHEMAS.items():
-        create(connection, f"cached.active_{name}", schema, rows_of(name, snapshot.active))
+    for name in SCHEMAS:
+        create_table(connection, f"cached.active_{name}", name, rows_of(name, snapshot.active))
         file = snapshot.files.get(name)
         settled = f"select * from read_parquet('{quoted(file)}') union all by name " if file else ""
         connection.execute(f"create view cached.{name} as {settled} select * from cached.active_{name}")
@@ -67,12 +68,12 @@ def lock_down(connection: duckdb.DuckDBPyConnection, cache: Path, settings: Sett
     connection.execute("set lock_configuration = true")
 
 
-def _summaries_so_far(entry: Entry, problems: list[str]) -> list[dict[str, Any]]:
+def _summaries_so_far(entry: Entry, problems: list[str]) -> list[Row]:
     """Figures of a run that is at work, from what it has flushed so far."""
     from rollbook.book.run_folder import run_series
-    from rollbook.book.summaries import summarise
+    from rollbook.book.summaries import summarise, to_text
 
-    return summary_rows(entry.run.info.run_id, summarise(run_series(entry.run, problems)))
+    return [(entry.run.info.run_id, to_text(summarise(run_series(entry.run, problems))))]
 
 
 def _unite_metrics(
@@ -90,7 +91,7 @@ def _unite_metrics(
     for number, (file, left_out) in enumerate(packed.files):
         part = f"select * from read_parquet('{quoted(file)}')"
         if left_out:
-            create(connection, f"cached.left_out_{number}", _IDS, [{"run_id": run_id} for run_id in left_out])
+            create(connection, f"cached.left_out_{number}", _IDS, [(run_id,) for run_id in left_out])
             part += f" where run_id not in (select run_id from cached.left_out_{number})"
         parts.append(part)
     connection.execute(f"create view cached.metrics as {' union all by name '.join(parts)}")
@@ -100,17 +101,17 @@ def _apply_journal(connection: duckdb.DuckDBPyConnection, snapshot: Snapshot) ->
     changes = snapshot.changes
     at_start = _tags_at_start(connection, sorted(changes.tags))
     rows = [
-        {
-            "run_id": run_id,
-            "tags": changes.current_tags(run_id, at_start.get(run_id, [])) if run_id in changes.tags else None,
-            "notes": "\n".join(changes.notes[run_id]) if run_id in changes.notes else None,
-            "hidden": changes.hidden.get(run_id),
-        }
+        (
+            run_id,
+            changes.current_tags(run_id, at_start.get(run_id, [])) if run_id in changes.tags else None,
+            "\n".join(changes.notes[run_id]) if run_id in changes.notes else None,
+            changes.hidden.get(run_id),
+        )
         for run_id in sorted({*changes.tags, *changes.notes, *changes.hidden})
     ]
     create(connection, "cached.changes", _CHANGES, rows)
     connection.execute("create view cached.hidden as select run_id from cached.changes where hidden is not null")
-    verdicts = [{**verdict, "verdict": json.dumps(verdict)} for verdict in changes.verdicts]
+    verdicts = [(one["number"], one["time"], one["user"], json.dumps(one)) for one in changes.verdicts]
     create(connection, "cached.journal_verdicts", _VERDICTS, verdicts)
     connection.execute(
         "create view cached.verdicts as select * replace (verdict::json as verdict) from cached.journal_verdicts"
@@ -120,7 +121,7 @@ def _apply_journal(connection: duckdb.DuckDBPyConnection, snapshot: Snapshot) ->
 def _tags_at_start(connection: duckdb.DuckDBPyConnection, run_ids: list[str]) -> dict[str, list[str]]:
     if not run_ids:
         return {}
-    create(connection, "cached.retagged", _IDS, [{"run_id": run_id} for run_id in run_ids])
+    create(connection, "cached.retagged", _IDS, [(run_id,) for run_id in run_ids])
     return dict(
         connection.execute("select run_id, tags from cached.runs semi join cached.retagged using (run_id)").fetchall()
     )

@@ -9,13 +9,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from rollbook.book.media import list_media
 from rollbook.book.processes import is_alive
 from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run, run_series
-from rollbook.book.summaries import COLUMNS as SUMMARY_COLUMNS
-from rollbook.book.summaries import last_step, summarise
+from rollbook.book.summaries import last_step, summarise, to_text
+from rollbook.book.tables import SCHEMAS, Row
 from rollbook.records import TERMINAL_STATES
 
 # A mtime is only as fine as the kernel's tick or the file server's: what changed this recently is read again.
@@ -31,7 +31,7 @@ class Entry:
     run: StoredRun
     mtime_ns: int
     settled: bool
-    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    tables: dict[str, list[Row]] = field(default_factory=dict)
 
 
 def read_entry(folder: Path, mtime_ns: int, aliases: Mapping[str, tuple[str, ...]], now: float) -> Entry:
@@ -41,24 +41,26 @@ def read_entry(folder: Path, mtime_ns: int, aliases: Mapping[str, tuple[str, ...
     settled = now - mtime_ns / 1e9 > RACY_SECONDS and (run.ended or (state == "lost" and _gone_for_good(run, now)))
     entry = Entry(run, mtime_ns, settled)
     problems = list(run.problems)
-    summaries: list[list[Any]] = []
+    summaries = ""
     end = _last_step_so_far(run)
     if settled:
         summaries, end = _figures(run, end, problems)
     config = run.config
     parts = set(os.listdir(folder))
-    entry.tables["runs"] = [_run_row(run, config, state, end, mtime_ns, aliases)]
-    entry.tables["params"] = [{"run_id": run.info.run_id, "key": k, "value": v} for k, v in flatten(config)]
-    entry.tables["summaries"] = summary_rows(run.info.run_id, summaries)
+    run_id = run.info.run_id
+    row = _run_row(run, config, state, end, mtime_ns, aliases)
+    entry.tables["runs"] = [[row[column] for column in SCHEMAS["runs"]]]
+    entry.tables["params"] = [(run_id, key, value) for key, value in flatten(config)]
+    entry.tables["summaries"] = [(run_id, summaries)] if summaries else []
     entry.tables["checkpoints"] = [
-        {"run_id": run.info.run_id, "step": c.step, "time": c.time, "bytes": c.bytes, "path": c.path}
-        for c in (counting_checkpoints(run) if "checkpoints" in parts else ())
+        (run_id, saved.step, saved.time, saved.bytes, saved.path)
+        for saved in (counting_checkpoints(run) if "checkpoints" in parts else ())
     ]
     entry.tables["media"] = [
-        {"run_id": run.info.run_id, "name": m.name, "step": m.step, "kind": m.kind, "bytes": m.bytes, "path": m.path}
-        for m in (list_media(folder) if parts & {"media", "files"} else ())
+        (run_id, item.name, item.step, item.kind, item.bytes, item.path)
+        for item in (list_media(folder) if parts & {"media", "files"} else ())
     ]
-    entry.tables["problems"] = [{"run_id": run.info.run_id, "problem": text} for text in problems]
+    entry.tables["problems"] = [(run_id, text) for text in problems]
     return entry
 
 
@@ -70,10 +72,6 @@ def _last_step_so_far(run: StoredRun) -> int | None:
     return status.goes_on_from.step
 
 
-def summary_rows(run_id: str, summaries: list[list[Any]]) -> list[dict[str, Any]]:
-    return [{"run_id": run_id} | dict(zip(SUMMARY_COLUMNS, row, strict=True)) for row in summaries]
-
-
 def _gone_for_good(run: StoredRun, now: float) -> bool:
     status = run.last_status
     process = status.process if status else run.launch.process if run.launch else None
@@ -81,26 +79,14 @@ def _gone_for_good(run: StoredRun, now: float) -> bool:
     return (process is not None and is_alive(process) is False) or now - heartbeat > FORGOTTEN_SECONDS
 
 
-def _figures(run: StoredRun, end: int | None, problems: list[str]) -> tuple[list[list[Any]], int | None]:
+def _figures(run: StoredRun, end: int | None, problems: list[str]) -> tuple[str, int | None]:
     """Summaries and last step: as the attempt left them where it was the only one, else from its metrics."""
     only = run.attempts[0].status if len(run.attempts) == 1 else None
-    if only and only.state in TERMINAL_STATES and _are_summaries(only.summaries):
+    if only and only.state in TERMINAL_STATES and only.summaries is not None:
         problems += only.problems
         return only.summaries, end
     series = run_series(run, problems)
-    return summarise(series), last_step(series)
-
-
-def _are_summaries(rows: Any) -> TypeGuard[list[list[Any]]]:
-    """Whether they are what we wrote: a name, two counts, figures or null, and a flag."""
-    return isinstance(rows, list) and all(
-        isinstance(row, list)
-        and len(row) == len(SUMMARY_COLUMNS)
-        and isinstance(row[0], str)
-        and all(isinstance(count, int) and 0 <= count < 2**63 for count in row[1:3])
-        and all(figure is None or isinstance(figure, int | float) for figure in row[3:])
-        for row in rows
-    )
+    return to_text(summarise(series)), last_step(series)
 
 
 def _run_row(
@@ -145,11 +131,15 @@ def _run_row(
 
 
 def _text(text: str) -> str:
+    if text.isascii():
+        return text
     # Half a character pair, as file names and arguments of another encoding give it, is shown by its number.
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _json_text(value: Any) -> str:
+    if type(value) is int or type(value) is float:
+        return repr(value)  # as JSON writes it, and most parameters are numbers
     text = json.dumps(value, ensure_ascii=False)
     return text if _text(text) == text else json.dumps(_clean(value), ensure_ascii=False)
 

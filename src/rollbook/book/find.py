@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rollbook.book.layout import Layout
-from rollbook.book.run_folder import read_run
 from rollbook.errors import AmbiguousRun, RunNotFound, did_you_mean
 
 _SHOWN = 8
@@ -54,6 +53,8 @@ def one_of(reference: str, matching: list[str], known: Iterable[str]) -> str:
 
 
 def _name(folder: Path) -> str:
+    from rollbook.book.run_folder import read_run
+
     try:
         return read_run(folder).info.name
     except FileNotFoundError:

@@ -155,13 +155,10 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
         raise
 
 
-def write_json(path: Path, data: Any, *, sync: bool = False) -> None:
-    write_atomically(path, _json_bytes(data), sync=sync)
-
-
-def _json_bytes(data: Any) -> bytes:
+def write_json(path: Path, data: Any, *, sync: bool = False, indent: int | None = 1) -> None:
     # Arguments and paths that are no text reach Python as lone surrogates; they come back as they went.
-    return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+    text = json.dumps(data, indent=indent, ensure_ascii=False) + "\n"
+    write_atomically(path, text.encode("utf-8", "surrogatepass"), sync=sync)
 
 
 def read_json(path: Path | str) -> Any:

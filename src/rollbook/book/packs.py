@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollbook.book.checked import as_left, read_checked, write_checked
-from rollbook.book.columns import from_numpy, to_column
-from rollbook.book.metric_log import Series, chained
-from rollbook.book.run_folder import read_run, run_series
-from rollbook.book.sealed import to_table as sealed_table
 from rollbook.book.tables import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rollbook.book.metric_log import Series
 
 PACK_BYTES = 48 * 2**20  # of sealed metrics in one pack
 ROW_GROUP = 122_880
@@ -113,6 +111,8 @@ class Packs:
         """One pack. DuckDB does not look at a Parquet file's checksums and would pack wrong values: we read first."""
         import pyarrow.parquet as pq
 
+        from rollbook.book.run_folder import read_run, run_series
+
         series: dict[str, dict[str, Series]] = {}
         damaged: dict[str, list[str]] = {}
         for run_id in sorted(run_ids):
@@ -186,6 +186,10 @@ def metrics_table(runs: Mapping[str, Mapping[str, Series]]) -> pa.Table:
     """
     import numpy as np
     import pyarrow as pa
+
+    from rollbook.book.columns import from_numpy, to_column
+    from rollbook.book.metric_log import chained
+    from rollbook.book.sealed import to_table as sealed_table
 
     pieces: dict[str, list[tuple[int, Series]]] = {}
     for place, metrics in enumerate(runs.values()):

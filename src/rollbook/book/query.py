@@ -23,22 +23,31 @@ _COLUMNS = "`rollbook sql 'describe runs'` lists the columns; a hyper-parameter 
 
 
 class Engine:
-    """Answers SQL. Everything is brought up to date at each question; what has not changed is reused."""
+    """Answers SQL. Everything is brought up to date at each question; what has not changed is reused.
 
-    def __init__(self, layout: Layout, settings: Settings, tell: Callable[[str], None] | None = None) -> None:
+    With `one_moment`, all questions see the book as the first one did: a command asks several, and looking at a hundred
+    thousand folders takes half a second.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        settings: Settings,
+        *,
+        tell: Callable[[str], None] | None = None,
+        one_moment: bool = False,
+    ) -> None:
         self.settings = settings
+        self._one_moment = one_moment
+        self._snapshot: Snapshot | None = None
         self.catalog = Catalog(layout, settings.aliases)
         self.packs = Packs(cache_folder(layout) / "metrics", tell)
-        self._reusable: tuple[Any, duckdb.DuckDBPyConnection] | None = None
-        self._checker: duckdb.DuckDBPyConnection | None = None
-        self._folders: dict[str, str] = {}
+        self._reusable: tuple[Any, set[str], duckdb.DuckDBPyConnection] | None = None
 
     def sql(self, query: str, parameters: list[Any] | None = None) -> duckdb.DuckDBPyRelation:
         import duckdb
 
-        if self._checker is None:
-            self._checker = duckdb.connect(":memory:")
-        asked = guard.check(self._checker, query)
+        asked = guard.check(self.catalog.database(), query)
         connection = self._connect(asked).cursor()
         try:
             return connection.sql(query, params=parameters)
@@ -47,25 +56,30 @@ class Engine:
 
     def problems(self) -> list[str]:
         """What could not be read, every file of metrics having been read once."""
-        snapshot = self.catalog.refresh()
+        snapshot = self._look()
         return [*snapshot.problems, *self._pack(snapshot).problems]
 
     def folder_of(self, run_id: str) -> Path:
         """Where the last question found the run."""
-        return Path(self._folders[run_id])
+        return Path((self._snapshot or self._look()).folders[run_id])
+
+    def _look(self) -> Snapshot:
+        if self._snapshot is None or not self._one_moment:
+            self._snapshot = self.catalog.refresh()
+        return self._snapshot
 
     def _connect(self, asked: set[str]) -> duckdb.DuckDBPyConnection:
-        snapshot = self.catalog.refresh()
-        self._folders = snapshot.folders
-        needs_metrics = "metrics" in asked
-        identity = (snapshot.identity, needs_metrics)
-        if self._reusable and snapshot.identity is not None and self._reusable[0] == identity:
-            return self._reusable[1]
-        packed = self._pack(snapshot) if needs_metrics else PackedMetrics([])
+        snapshot = self._look()
+        # What the question needs besides the catalogue: a database that has it serves for those that need less.
+        needed = asked & {"metrics", "summaries"}
+        state = id(snapshot) if self._one_moment else snapshot.identity
+        if self._reusable and state is not None and self._reusable[0] == state and self._reusable[1] >= needed:
+            return self._reusable[2]
+        packed = self._pack(snapshot) if "metrics" in asked else PackedMetrics([])
         connection = open_database(snapshot, packed, asked)
         lock_down(connection, self.catalog.folder.parent, self.settings)
-        if snapshot.identity is not None:
-            self._reusable = (identity, connection)
+        has_summaries = {"summaries"} if needed or not snapshot.active else set()
+        self._reusable = (state, needed | has_summaries, connection)
         return connection
 
     def _pack(self, snapshot: Snapshot) -> PackedMetrics:

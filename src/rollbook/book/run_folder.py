@@ -36,6 +36,7 @@ Parsed = TypeVar("Parsed")
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "list": (list,)
 }  # fmt: skip
+_RECORDS = ("RunInfo", "Process", "Provenance", "Git", "GoesOnFrom")
 _LARGEST = {"int": 2.0**63, "float": 1e11}  # floats are seconds since 1970
 
 
@@ -195,28 +196,31 @@ def _optional(path: str, parse: Callable[[dict[str, Any]], Parsed], problems: li
 
 def _checked(record: Parsed) -> Parsed:
     """The record, if each of its values is of the kind that its field says; JSON that was damaged may hold any."""
-    for name, kinds, limit, of_text in _fields(cast(Any, type(record))):
+    for name, kinds, limit, special in _fields(cast(Any, type(record))):
         value: Any = getattr(record, name)
         if not isinstance(value, kinds):
             raise TypeError(f"{name} = {value!r:.80}")
-        if limit and value is not None and not abs(value) < limit:
+        if value is None:
+            continue
+        if limit and not abs(value) < limit:
             raise ValueError(f"{name} = {value!r:.80}")
-        if of_text and not all(isinstance(item, str) for item in value):
-            raise TypeError(f"{name} = {value!r:.80}")
-        if dataclasses.is_dataclass(value):
+        if special == "record":
             _checked(value)
+        elif special == "texts" and not all(isinstance(item, str) for item in value):
+            raise TypeError(f"{name} = {value!r:.80}")
     return record
 
 
 @functools.cache
-def _fields(kind: Any) -> list[tuple[str, Any, float, bool]]:
-    """(name, types, largest size, whether a list of text) of each field of a record."""
+def _fields(kind: Any) -> list[tuple[str, Any, float, str]]:
+    """(name, types, largest size, what it holds that has to be looked into) of each field of a record."""
     fields = []
     for one in dataclasses.fields(kind):
         declared, _, otherwise = str(one.type).partition(" | ")
         types = _KINDS.get(declared.partition("[")[0], (object,))
         allowed = (*types, type(None)) if otherwise == "None" else types
-        fields.append((one.name, allowed, _LARGEST.get(declared, 0.0), declared == "list[str]"))
+        special = "texts" if declared == "list[str]" else "record" if declared in _RECORDS else ""
+        fields.append((one.name, allowed, _LARGEST.get(declared, 0.0), special))
     return fields
 
 

@@ -62,6 +62,7 @@ def write_sealed(path: Path, table: pa.Table) -> None:
                 file,
                 compression="zstd",
                 write_page_checksum=True,
+                write_statistics=["name"],
                 use_dictionary=["name", "level"],
                 column_encoding={
                     "step": "DELTA_BINARY_PACKED",

@@ -5,6 +5,8 @@ Figures are over finite values; `nonfinite` counts the others.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,12 @@ def summarise(series: Mapping[str, Series]) -> list[list[Any]]:
     return [[name, *_figures(series[name], end)] for name in sorted(series) if len(series[name].steps)]
 
 
+def to_text(summaries: list[list[Any]]) -> str:
+    """JSON, an array for each of COLUMNS: the form that DuckDB takes in one piece."""
+    columns = zip(*summaries, strict=True) if summaries else [()] * len(COLUMNS)
+    return json.dumps(dict(zip(COLUMNS, columns, strict=True)))
+
+
 def _figures(one: Series, end: int) -> list[Any]:
     import numpy as np
 
@@ -51,7 +59,8 @@ def _figures(one: Series, end: int) -> list[Any]:
             _average_over_steps(steps, values, end),
             _mean_of_the_end(steps, values, end),
         ]
-    return [len(one.values), nonfinite, *figures, bool(nonfinite) and _diverged(one.values, finite)]
+    finite_figures = [figure if figure is not None and math.isfinite(figure) else None for figure in figures]
+    return [len(one.values), nonfinite, *finite_figures, bool(nonfinite) and _diverged(one.values, finite)]
 
 
 def _average_over_steps(steps: NDArray[np.int64], values: NDArray[np.float64], end: int) -> float:

@@ -20,7 +20,7 @@ from rollbook.book.layout import Layout, decode_name, touch_run, write_json
 from rollbook.book.objects import Swept, sweep
 from rollbook.book.run_folder import Attempt, StoredRun, attempt_series, read_run
 from rollbook.book.sealed import to_table, write_sealed
-from rollbook.book.summaries import summarise
+from rollbook.book.summaries import summarise, to_text
 from rollbook.errors import DataError, RunIsLive
 from rollbook.records import LEVELS, to_json
 
@@ -186,7 +186,12 @@ def _thin_attempt(attempt: Attempt, rank: int) -> tuple[int, int]:
     write_sealed(sealed, to_table(kept))
     log.unlink(missing_ok=True)
     if attempt.status:
-        write_json(folder / "status.json", to_json(attempt.status) | {"summaries": summarise(kept)}, sync=True)
+        write_json(
+            folder / "status.json",
+            to_json(attempt.status) | {"summaries": to_text(summarise(kept))},
+            sync=True,
+            indent=None,
+        )
     return removed, size - size_of(folder)
 
 

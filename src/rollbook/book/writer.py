@@ -68,7 +68,7 @@ class AttemptWriter:
         write_json(self.folder / "attempt.json", to_json(info))
 
     def write_status(self, status: Status, *, sync: bool = False) -> None:
-        write_json(self.folder / "status.json", to_json(status), sync=sync)
+        write_json(self.folder / "status.json", to_json(status), sync=sync, indent=None)
 
     @property
     def sealed_path(self) -> Path:

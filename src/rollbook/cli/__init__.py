@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from rollbook.cli.app import app
     from rollbook.errors import RollbookError
 
+    gc.disable()  # a command ends before there would be anything to collect; looking for it takes a tenth of its time
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     try:
         code = app.main(arguments, prog_name="rollbook", standalone_mode=False)
@@ -36,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     except click.ClickException as error:
         _fail(error.format_message(), None, 2)
+    finally:
+        gc.enable()
 
 
 def _fail(message: str, hint: str | None, code: int) -> None:

@@ -53,7 +53,7 @@ def current_book() -> Book:
     """The book that --book, the environment or the configuration leads to."""
     from rollbook.book.book import open_book
 
-    return open_book(chosen_path(), tell=say)
+    return open_book(chosen_path(), tell=say, one_moment=True)
 
 
 def chosen_path() -> str | None:

@@ -360,11 +360,11 @@ class Run:
             self._problems.append(f"{lost:,} rows could not be written: {log.last_problem}")
         log.close()
 
-    def _seal(self) -> list[list[Any]] | None:
+    def _seal(self) -> str | None:
         """metrics.log becomes metrics.parquet. When that fails the log stays, and is as good."""
         from rollbook.book.metric_log import read_log
         from rollbook.book.sealed import to_table, write_sealed
-        from rollbook.book.summaries import summarise
+        from rollbook.book.summaries import summarise, to_text
 
         log = self._writer.log.path
         try:
@@ -375,7 +375,7 @@ class Run:
         except Exception as error:  # noqa: BLE001 - whatever it is, the log is there and the run has ended
             self._problems.append(f"the metrics were not sealed: {_shortly(error)}")
             return None
-        return summarise(contents.series)
+        return to_text(summarise(contents.series))
 
     def _say_goodbye(self, state: State) -> None:
         rows = self._writer.log.written_rows
@@ -469,7 +469,7 @@ class Run:
             say(f"run {self.id}: {problem}", always=True)
 
     def _write_status(
-        self, state: State, reason: str | None = None, summaries: list[list[Any]] | None = None, *, sync: bool = False
+        self, state: State, reason: str | None = None, summaries: str | None = None, *, sync: bool = False
     ) -> None:
         ended = state != "running"
         status = Status(
