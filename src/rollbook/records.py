@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, cast
 
 Level = Literal["essential", "info", "debug"]
 LEVELS: dict[str, int] = {"essential": 0, "info": 1, "debug": 2}
+DEFAULT_VERBOSITY = "info"
 
 State = Literal["running", "finished", "failed", "interrupted", "lost"]
 TERMINAL_STATES = frozenset({"finished", "failed", "interrupted"})

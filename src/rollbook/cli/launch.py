@@ -35,7 +35,7 @@ def run(task: str | None, tags: str | None, notes: str, command: tuple[str, ...]
     from rollbook.bench.launch import Job, launch, parse_arguments, program_arguments
     from rollbook.book.layout import Layout
     from rollbook.book.settings import find_book, git_root, load_settings
-    from rollbook.track.run import as_tags
+    from rollbook.track.config import as_tags
 
     settings = load_settings()
     job = Job(

@@ -38,7 +38,7 @@ def show(run: str, as_json: bool) -> None:
     if details["reason"]:
         print("\nended with")
         print("  " + _lines(details["reason"].rstrip(), "\n  "))
-    if details["console"]:
+    elif details["console"]:
         print(f"\nend of {record.folder / 'console.log'}")
         print("  " + _lines(details["console"], "\n  "))
     for problem in details["problems"]:

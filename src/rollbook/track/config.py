@@ -63,3 +63,10 @@ def tracked(config: Mapping[str, Any], keys: Iterable[str], settings: Settings) 
             value = value.get(part) if isinstance(value, Mapping) else None
         found[key] = value
     return found
+
+
+def as_tags(tags: str | Iterable[str] | None) -> list[str]:
+    """Tags from a list or from `a,b` as environment variables give them."""
+    if isinstance(tags, str):
+        tags = tags.split(",")
+    return list(dict.fromkeys(tag.strip() for tag in tags or () if tag.strip()))

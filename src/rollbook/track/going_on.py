@@ -15,7 +15,7 @@ from rollbook.book.settings import Settings
 from rollbook.book.summaries import last_step
 from rollbook.book.writer import AttemptWriter
 from rollbook.errors import CheckpointNotFound, RunIsLive
-from rollbook.records import LEVELS, LOST_AFTER_SECONDS, GoesOnFrom
+from rollbook.records import DEFAULT_VERBOSITY, LEVELS, LOST_AFTER_SECONDS, GoesOnFrom
 from rollbook.track.opening import Environment, Opened, Plan, begin, make_info
 from rollbook.track.run import say
 
@@ -99,6 +99,7 @@ def resume(layout: Layout, reference: str, step: int | None, plan: Plan, *, laun
         config_changes=changes,
         next_step=next_step,
         starting_folder=folder if cut and cut.step is not None else None,
+        verbosity=stored.last_status.verbosity if stored.last_status else DEFAULT_VERBOSITY,
     )
 
 

@@ -15,9 +15,8 @@ from rollbook.book import journal
 from rollbook.book.layout import Layout, readable_name
 from rollbook.book.settings import Settings
 from rollbook.book.writer import AttemptWriter, create_run_folder
-from rollbook.records import GoesOnFrom, Provenance, RunInfo
-from rollbook.track.config import tracked
-from rollbook.track.run import as_tags
+from rollbook.records import DEFAULT_VERBOSITY, GoesOnFrom, Provenance, RunInfo
+from rollbook.track.config import as_tags, tracked
 
 if TYPE_CHECKING:
     from rollbook.book.run_folder import StoredRun
@@ -78,6 +77,7 @@ class Opened:
     config_changes: dict[str, Any] = field(default_factory=dict)
     next_step: int = 0
     starting_folder: Path | None = None
+    verbosity: str = DEFAULT_VERBOSITY
     provenance: Provenance | None = None
 
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -25,11 +25,12 @@ from rollbook.book.layout import Layout, touch_run
 from rollbook.book.metric_log import KeyRows, RowAppender, encode
 from rollbook.book.processes import this_process
 from rollbook.book.writer import AttemptWriter
-from rollbook.errors import BookUnwritable, DataError, InvalidMetric, UsageError, did_you_mean
+from rollbook.errors import BookUnwritable, DataError, UsageError, did_you_mean
 from rollbook.records import LEVELS, AttemptInfo, GoesOnFrom, Level, Provenance, RunInfo, State, Status
 from rollbook.track import endings
 from rollbook.track.outputs import Output, rows_of
 from rollbook.track.timings import Timed, Timing, Timings
+from rollbook.track.values import as_dict, as_number, as_step, check_metric_name
 
 if TYPE_CHECKING:
     from rollbook.book.checkpoints import LoadedCheckpoint
@@ -85,8 +86,9 @@ class Run:
         self._lock = threading.RLock()
         self._writing = threading.Lock()
         self._step = next_step - 1  # of the last row
-        self._last_step: int | None = None  # the largest that was flushed
-        self._flushed_rows = writer.log.written_rows  # those that a fork copied from its parent
+        # A fork may have copied rows of its parent.
+        self._flushed_rows = writer.log.written_rows
+        self._last_step = next_step - 1 if self._flushed_rows else None  # the largest that was flushed
         # Rows by whether the book takes them; those it does not are for the outputs alone.
         self._rows: dict[bool, list[KeyRows]] = {True: [], False: []}
         self._appenders: dict[str, dict[tuple[str, ...], RowAppender]] = {}
@@ -119,7 +121,7 @@ class Run:
             self._not_logged(level)
             return
         if type(data) is not dict:
-            data = _as_dict(data)
+            data = as_dict(data)
         if step is None:
             step = self._step + 1
         try:
@@ -131,18 +133,18 @@ class Run:
 
     def _log_with_care(self, data: dict[str, Any], step: Any, level: str) -> int:
         """The first row of a key set, and rows whose values need more than `float()`."""
-        whole_step = _as_step(step)
+        whole_step = as_step(step)
         names = tuple(data)
         if not names:
             return whole_step
-        values = [_as_number(name, value) for name, value in data.items()]
+        values = [as_number(name, value) for name, value in data.items()]
         with self._lock:
             appenders = self._appenders.get(level)
             if appenders is None:
                 return whole_step  # switched off or ended a moment ago
             if names not in appenders:
                 for name in names:
-                    _check_metric_name(name)
+                    check_metric_name(name)
                 rows = KeyRows(level, names)
                 self._rows[LEVELS[level] <= LEVELS[self.verbosity]].append(rows)
                 appenders[names] = rows.appender
@@ -166,7 +168,7 @@ class Run:
             recent = self._windows.get(name)
             if recent is None or recent.maxlen != window:
                 recent = self._windows[name] = deque(recent or (), maxlen=window)
-            number = _as_number(name, value)
+            number = as_number(name, value)
             if not math.isnan(number):
                 recent.append(number)
             means[name] = sum(recent) / len(recent) if recent else math.nan
@@ -256,7 +258,7 @@ class Run:
     def _save_media(self, name: str, save: Callable[[int], Path], step: int | None) -> Path | None:
         if not self._may_write():
             return None
-        at = _as_step(step) if step is not None else max(self._step, 0)
+        at = as_step(step) if step is not None else max(self._step, 0)
         return self._try_to_save(f"media {name!r}", lambda: save(at))
 
     def _try_to_save(self, what: str, save: Callable[[], Path]) -> Path | None:
@@ -540,64 +542,3 @@ def say(text: str, *, always: bool = False) -> None:
         # A closed stderr (a daemon, a notebook shutting down) must not fail a run.
         with contextlib.suppress(OSError, ValueError):
             print(f"rollbook: {text}", file=sys.stderr)
-
-
-def _as_dict(data: Any) -> dict[str, Any]:
-    if callable(data):
-        data = data()
-    if isinstance(data, Mapping):
-        return dict(data)
-    raise InvalidMetric(
-        f"run.log takes a dict of numbers by name, got {type(data).__name__}",
-        'run.log({"losses/critic": 0.3}, step=1000)',
-    )
-
-
-def _check_metric_name(name: Any) -> str:
-    if not isinstance(name, str) or not name:
-        raise InvalidMetric(f"a metric's name must be text of at least one character, got {name!r}")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InvalidMetric(f"the metric's name {name!r} has characters that are not valid text") from None
-    return name
-
-
-def _as_number(name: Any, value: Any) -> float:
-    """A float of whatever holds one number."""
-    try:
-        if getattr(value, "requires_grad", False):
-            value = value.detach()  # torch warns about turning such a tensor into a number
-        if getattr(value, "ndim", 0) and getattr(value, "size", 0) == 1:
-            value = value.item()  # an array with one element, which float() no longer takes
-        if not isinstance(value, str | bytes):
-            return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        pass
-    except OverflowError:
-        raise InvalidMetric(f"the metric {name!r} is too large for a 64-bit float: {str(value)[:40]}...") from None
-    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
-    shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
-    hint = "log its mean, or run.watch(name, array) for statistics, run.figure(name, array) for an image"
-    if isinstance(value, str | bytes):
-        hint = f"run.text({name!r}, ...) keeps a text, run.save(path) a file"
-    raise InvalidMetric(f"the metric {name!r} is not a number: {type(value).__name__}{shape} {shown}", hint)
-
-
-def _as_step(step: Any) -> int:
-    if isinstance(step, float) and step.is_integer():
-        return int(step)
-    try:
-        whole = int(step.item()) if getattr(step, "ndim", None) == 0 and float(step).is_integer() else step.__index__()
-    except (AttributeError, TypeError, ValueError):
-        raise InvalidMetric(f"a step must be a whole number, got {step!r}", "count environment steps") from None
-    if not -(2**63) <= whole < 2**63:
-        raise InvalidMetric(f"a step must fit into 64 bits, got {step!r}")
-    return int(whole)
-
-
-def as_tags(tags: str | Iterable[str] | None) -> list[str]:
-    """Tags from a list or from `a,b` as environment variables give them."""
-    if isinstance(tags, str):
-        tags = tags.split(",")
-    return list(dict.fromkeys(tag.strip() for tag in tags or () if tag.strip()))

@@ -11,11 +11,11 @@ from typing import Any
 from rollbook.book.layout import Layout
 from rollbook.book.settings import find_book, git_root, load_settings
 from rollbook.errors import UsageError
-from rollbook.records import Provenance
-from rollbook.track.config import as_config, plain_text
+from rollbook.records import DEFAULT_VERBOSITY, Provenance
+from rollbook.track.config import as_config, as_tags, plain_text
 from rollbook.track.opening import Environment, Plan, open_new
 from rollbook.track.outputs import check_outputs, check_verbosity, open_outputs
-from rollbook.track.run import Run, as_tags, say
+from rollbook.track.run import Run, say
 
 
 def start(
@@ -24,7 +24,7 @@ def start(
     config: Any = None,
     tags: str | Iterable[str] | None = None,
     track: Iterable[str] = (),
-    verbosity: str = "info",
+    verbosity: str | None = None,
     notes: str = "",
     book: str | os.PathLike[str] | None = None,
     name: str | None = None,
@@ -38,17 +38,19 @@ def start(
 ) -> Run:
     """Begin to track. Returns at once; code snapshot and provenance are gathered in the background.
 
+    `verbosity` is essential, info (the default) or debug; a resumed run keeps its own unless told otherwise.
     `resume=RUN` opens a new attempt at a run, from its newest checkpoint (or `resume_step`).
     `parent=RUN` makes a fork: a new run that starts from the parent's checkpoint at `parent_step`.
     `outputs` are live outputs besides the book: "console", "csv", "tensorboard", or {"console": "essential"}.
     """
-    check_verbosity(verbosity)
+    check_verbosity(verbosity or DEFAULT_VERBOSITY)
     environment = Environment.take()
     settings = load_settings()
     layout = Layout(find_book(book or environment.book))
     layout.create()
     chosen_outputs = check_outputs(
-        outputs if outputs is not None else os.environ.get("ROLLBOOK_OUTPUTS") or settings.outputs, verbosity
+        outputs if outputs is not None else os.environ.get("ROLLBOOK_OUTPUTS") or settings.outputs,
+        verbosity or DEFAULT_VERBOSITY,
     )
     plan = Plan(
         task=task or environment.task or settings.task or (git_root() or Path.cwd()).name or "runs",
@@ -88,7 +90,7 @@ def start(
         layout=layout,
         info=opened.info,
         writer=opened.writer,
-        verbosity=verbosity,
+        verbosity=verbosity or opened.verbosity,
         outputs=open_outputs(chosen_outputs, opened.writer.run_folder, opened.info.name),
         gather=gather,
         goes_on_from=opened.goes_on_from,
