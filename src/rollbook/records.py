@@ -28,8 +28,11 @@ def to_json(record: Any) -> dict[str, Any]:
 
 def from_json(kind: type[Record], data: dict[str, Any]) -> Record:
     """Read leniently: a field that a newer version added is ignored, one that it dropped has its default."""
-    known = _field_names(cast(Any, kind))
-    return kind(**{key: value for key, value in data.items() if key in known})
+    try:
+        return kind(**data)
+    except TypeError:
+        known = _field_names(cast(Any, kind))
+        return kind(**{key: value for key, value in data.items() if key in known})
 
 
 @functools.cache

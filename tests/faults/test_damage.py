@@ -191,12 +191,12 @@ def damages(seed: int) -> Iterator[Change]:
 
     def flip(data: bytes) -> bytes:
         changed = bytearray(data)
-        for _ in range(chance.choice([1, 1, 3, 20])):
+        for _ in range(chance.choice([1, 1, 3, 20]) if data else 0):
             changed[chance.randrange(len(changed))] ^= chance.randrange(1, 256)
         return bytes(changed)
 
     yield from (flip for _ in range(12))
-    yield from (lambda data: data[: chance.randrange(len(data))] for _ in range(4))
+    yield from (lambda data: data[: chance.randrange(len(data) + 1)] for _ in range(4))
     yield lambda data: b""
     yield lambda data: b"\0" * len(data)
     yield lambda data: data + data

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 CACHE_FORMAT = "1"
 KEEP_GENERATIONS_SECONDS = 180.0  # longer than a query may take
 JOURNAL_CACHED_EVERY = 200
+READ_AT_ONCE = 10_000  # runs, which take about 25 kB each until they are written
 LEFT = "left.json"
 # What reading values of the wrong kind or size ends in.
 DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -77,28 +78,28 @@ class Catalog:
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def refresh(self) -> Snapshot:
-        import duckdb
-
         problems: list[str] = []
         listing = self._list_runs()
         self._load_generation()
         fresh = {run_id for run_id, mtime in self._settled.items() if listing.get(run_id, ("", -1))[1] == mtime}
         now = time.time()
-        settled: list[Entry] = []
         active: list[Entry] = []
-        for run_id, (path, mtime) in listing.items():
-            if run_id in fresh:
-                continue
-            entry = self._read(Path(path), mtime, now, problems)
-            if entry:
-                (settled if entry.settled else active).append(entry)
-        if settled or len(fresh) < len(self._settled):
-            try:
-                self._write_generation(fresh, settled)
-            except (OSError, duckdb.Error):  # a full disk, or a cache that goes away: answer without one
-                self._generation, self._settled = "", {}
-                again = (self._read(Path(listing[run_id][0]), listing[run_id][1], now, problems) for run_id in fresh)
-                active += settled + [entry for entry in again if entry]
+        todo = [run_id for run_id in listing if run_id not in fresh]
+        may_cache = True
+        for start in range(0, max(len(todo), 1), READ_AT_ONCE):
+            batch = todo[start : start + READ_AT_ONCE]
+            entries = [entry for run_id in batch if (entry := self._read(*listing[run_id], now, problems))]
+            settled = [entry for entry in entries if entry.settled]
+            active += [entry for entry in entries if not entry.settled]
+            if may_cache and (settled or len(fresh) < len(self._settled)):
+                may_cache = self._try_to_write(fresh, settled)
+            if may_cache:
+                fresh.update(entry.run.info.run_id for entry in settled)
+            else:
+                active += settled
+        if not may_cache:  # answer without a cache
+            self._generation, self._settled = "", {}
+            active += [entry for run_id in fresh if (entry := self._read(*listing[run_id], now, problems))]
         return Snapshot(
             files=self._files(),
             settled=dict(self._settled),
@@ -118,15 +119,25 @@ class Catalog:
                 continue  # purged or archived while we look
         return listing
 
-    def _read(self, folder: Path, mtime: int, now: float, problems: list[str]) -> Entry | None:
+    def _try_to_write(self, fresh: set[str], settled: list[Entry]) -> bool:
+        """False on a full disk, or where the cache goes away."""
+        import duckdb
+
+        try:
+            self._write_generation(fresh, settled)
+        except (OSError, duckdb.Error):
+            return False
+        return True
+
+    def _read(self, path: str, mtime: int, now: float, problems: list[str]) -> Entry | None:
         from rollbook.book.entries import read_entry  # loaded when a run has to be read, which is not often
 
         try:
-            return read_entry(folder, mtime, self.aliases, now)
+            return read_entry(Path(path), mtime, self.aliases, now)
         except FileNotFoundError:
             return None  # is being made, or has just gone
         except (OSError, CorruptFile, *DAMAGE) as error:
-            problems.append(f"{folder} cannot be read: {error!r}")
+            problems.append(f"{path} cannot be read: {error!r}")
             return None
 
     def _files(self) -> dict[str, Path]:

@@ -131,8 +131,12 @@ def _folders(path: str | Path) -> Iterator[os.DirEntry[str]]:
 
 def attempt_folders(run_folder: Path | str) -> list[tuple[int, str]]:
     """(number, path) of each attempt, in order."""
-    folders = ((entry.name, entry.path) for entry in _folders(os.path.join(run_folder, "attempts")))  # noqa: PTH118
-    return sorted((int(name), path) for name, path in folders if name.isdecimal())
+    base = f"{run_folder}/attempts"
+    try:
+        names = os.listdir(base)
+    except FileNotFoundError:
+        return []
+    return sorted((int(name), f"{base}/{name}") for name in names if name.isdecimal())
 
 
 def touch_run(run_folder: Path) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from rollbook.book.checkpoints import list_checkpoints
 from rollbook.book.layout import attempt_folders, decode_name, read_json
@@ -196,32 +196,55 @@ def _optional(path: str, parse: Callable[[dict[str, Any]], Parsed], problems: li
 
 def _checked(record: Parsed) -> Parsed:
     """The record, if each of its values is of the kind that its field says; JSON that was damaged may hold any."""
-    for name, kinds, limit, special in _fields(cast(Any, type(record))):
-        value: Any = getattr(record, name)
-        if not isinstance(value, kinds):
-            raise TypeError(f"{name} = {value!r:.80}")
-        if value is None:
-            continue
-        if limit and not abs(value) < limit:
-            raise ValueError(f"{name} = {value!r:.80}")
-        if special == "record":
-            _checked(value)
-        elif special == "texts" and not all(isinstance(item, str) for item in value):
-            raise TypeError(f"{name} = {value!r:.80}")
+    kind: Any = type(record)
+    values = record.__dict__
+    shape = (kind, *map(type, values.values()))
+    if shape not in _SOUND_SHAPES:
+        for name, allowed in _fields(kind).allowed.items():
+            if not isinstance(values[name], allowed):
+                raise TypeError(f"{name} = {values[name]!r:.80}")
+        _SOUND_SHAPES.add(shape)
+    fields = _fields(kind)
+    for name, limit in fields.limits.items():
+        if values[name] is not None and not abs(values[name]) < limit:
+            raise ValueError(f"{name} = {values[name]!r:.80}")
+    for name in fields.texts:
+        if not all(isinstance(item, str) for item in values[name]):
+            raise TypeError(f"{name} = {values[name]!r:.80}")
+    for name in fields.records:
+        if values[name] is not None:
+            _checked(values[name])
     return record
 
 
+@dataclass(frozen=True)
+class _Fields:
+    """What the fields of a record may hold, and which of them have to be looked into."""
+
+    allowed: dict[str, Any]
+    limits: dict[str, float]
+    texts: list[str]
+    records: list[str]
+
+
+# Thousands of runs have records of the same shape: each shape is checked once.
+_SOUND_SHAPES: set[tuple[Any, ...]] = set()
+
+
 @functools.cache
-def _fields(kind: Any) -> list[tuple[str, Any, float, str]]:
-    """(name, types, largest size, what it holds that has to be looked into) of each field of a record."""
-    fields = []
+def _fields(kind: Any) -> _Fields:
+    found = _Fields({}, {}, [], [])
     for one in dataclasses.fields(kind):
         declared, _, otherwise = str(one.type).partition(" | ")
         types = _KINDS.get(declared.partition("[")[0], (object,))
-        allowed = (*types, type(None)) if otherwise == "None" else types
-        special = "texts" if declared == "list[str]" else "record" if declared in _RECORDS else ""
-        fields.append((one.name, allowed, _LARGEST.get(declared, 0.0), special))
-    return fields
+        found.allowed[one.name] = (*types, type(None)) if otherwise == "None" else types
+        if declared in _LARGEST:
+            found.limits[one.name] = _LARGEST[declared]
+        if declared == "list[str]":
+            found.texts.append(one.name)
+        if declared in _RECORDS:
+            found.records.append(one.name)
+    return found
 
 
 def attempt_series(folder: str, problems: list[str]) -> dict[str, Series]:
