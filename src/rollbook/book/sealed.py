@@ -30,24 +30,25 @@ def to_table(series: Mapping[str, Series]) -> pa.Table:
     names = sorted(series)
     parts = [series[name] for name in names]
 
-    def whole(arrays: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-        return np.concatenate(arrays) if arrays else np.empty(0, dtype)
+    def column(arrays: list[NDArray[Any]], kind: pa.DataType) -> pa.ChunkedArray:
+        # A chunk a metric, over the memory that is there: one array of all would be a copy of everything.
+        return pa.chunked_array([from_numpy(array, kind) for array in arrays], kind)
 
     # Metrics that were logged together share one array of times.
     times = {id(part.times): part.times for part in parts}
     micros = {key: np.rint(seconds * 1e6).astype(np.int64) for key, seconds in times.items()}
     name_codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(part.steps) for part in parts])
-    level_codes = whole([part.levels for part in parts], np.int8)
-    arrays = {
+    level_codes = np.concatenate([np.empty(0, np.int8), *(part.levels for part in parts)])
+    columns = {
         "name": pa.DictionaryArray.from_arrays(from_numpy(name_codes, pa.int32()), to_column(names, pa.string())),
-        "step": from_numpy(whole([part.steps for part in parts], np.int64), pa.int64()),
-        "time": from_numpy(whole([micros[id(part.times)] for part in parts], np.int64), pa.timestamp("us")),
-        "value": from_numpy(whole([part.values for part in parts], np.float64), pa.float64()),
+        "step": column([part.steps for part in parts], pa.int64()),
+        "time": column([micros[id(part.times)] for part in parts], pa.timestamp("us")),
+        "value": column([part.values for part in parts], pa.float64()),
         "level": pa.DictionaryArray.from_arrays(
             from_numpy(level_codes, pa.int8()), to_column(LEVEL_NAMES, pa.string())
         ),
     }
-    return pa.Table.from_arrays(list(arrays.values()), names=list(arrays))
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
 def write_sealed(path: Path, table: pa.Table) -> None:
