@@ -324,3 +324,8 @@ def test_no_statement_changes_a_file_or_reads_one(home: Path, opened: Book, quer
 @given(query=mutated() | st.text(max_size=60))
 def test_no_statement_of_twenty_thousand_changes_a_file_or_reads_one(home: Path, opened: Book, query: str) -> None:
     fuzz(home, opened, query, fingerprint(home))
+
+
+def test_what_lies_behind_the_views_is_refused(opened: Book) -> None:
+    with pytest.raises(QueryRefused, match="not one of the book's views"):
+        opened.sql("select * from cached.runs")

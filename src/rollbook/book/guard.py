@@ -26,6 +26,7 @@ _REFUSED_FUNCTIONS = frozenset(
         "sleep_ms", "pg_sleep",
     }
 )  # fmt: skip
+_OTHER_SCHEMAS = ("information_schema", "pg_catalog")  # what there is, by its usual names
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(?=[a-z(])", re.IGNORECASE)
 _HINT = "ask with one SELECT; `rollbook sql 'show tables'` lists what there is"
 
@@ -87,12 +88,14 @@ def _walk(tree: Any) -> set[str]:
 
 
 def _table_name(node: dict[str, Any]) -> str:
-    name = str(node.get("table_name", ""))
-    if node.get("catalog_name") or node.get("schema_name") not in ("", None, "main"):
-        name = f"{node.get('schema_name')}.{name}"
-    elif re.search(r"[/\\.*:]", name):
-        raise QueryRefused(f"{name!r} would read a file", _HINT)
-    return name.lower()
+    name, schema = str(node.get("table_name", "")), str(node.get("schema_name") or "main").lower()
+    if schema == "main":
+        if re.search(r"[/\\.*:]", name):
+            raise QueryRefused(f"{name!r} would read a file", _HINT)
+        return name.lower()
+    if schema not in _OTHER_SCHEMAS:
+        raise QueryRefused(f"{schema}.{name} is not one of the book's views", _HINT)
+    return f"{schema}.{name}".lower()
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
