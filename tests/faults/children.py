@@ -14,6 +14,7 @@ Complete = Callable[..., subprocess.CompletedProcess[str]]
 
 PRELUDE = """
 import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where a shell runs the tests in the background
 import rollbook
 def start(task="task", **options):
     return rollbook.start(task, book=os.environ["BOOK"], save_code=False, **options)

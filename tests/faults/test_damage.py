@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -299,7 +300,9 @@ def test_every_value_of_a_wrong_kind_is_damage_like_any_other(book: Path, place:
 
 def test_damaged_sealed_metrics_are_named(book: Path) -> None:
     file = run_folders(book)[0] / "attempts" / "0" / "metrics.parquet"
-    damage(file, lambda data: data[: len(data) // 2] + b"\0\0" + data[len(data) // 2 + 2 :])
+    values = pq.ParquetFile(file).metadata.row_group(0).column(3)
+    last_byte = values.data_page_offset + values.total_compressed_size - 1
+    damage(file, lambda data: data[:last_byte] + bytes([data[last_byte] ^ 0xFF]) + data[last_byte + 1 :])
     answers(book)
 
     assert any("metrics.parquet" in problem for problem in rollbook.open(book).problems())

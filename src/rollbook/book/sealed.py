@@ -80,16 +80,23 @@ def write_sealed(path: Path, table: pa.Table) -> None:
 
 
 def read_sealed(path: Path | str) -> dict[str, Series]:
-    import numpy as np
+    """FileNotFoundError when it is not there, CorruptFile when it is not what we wrote."""
     import pyarrow as pa
 
     try:
         table = read_parquet(path, page_checksum_verification=True, read_dictionary=["name", "level"])
-        table = table.unify_dictionaries().combine_chunks()
-    except (pa.ArrowInvalid, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise CorruptFile(f"{path} cannot be read: {error}") from error
+        return _series(table.unify_dictionaries().combine_chunks())
+    except FileNotFoundError:
+        raise
+    # Pages have checksums, but the footer has none: damaged, it may describe any table.
+    except (pa.ArrowException, OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CorruptFile(f"{path} cannot be read: {error!r}") from error
+
+
+def _series(table: pa.Table) -> dict[str, Series]:
+    import numpy as np
+    import pyarrow as pa
+
     if not len(table):
         return {}
     name, step, time, value, level = (table.column(column).chunk(0) for column in COLUMNS)
