@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,16 @@ from rollbook.cli import main
 # Never a verdict on wall time: a busy machine is no bug.
 settings.register_profile("rollbook", deadline=None)
 settings.load_profile("rollbook")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A test that is skipped proves nothing: in CI, what it needs has to be there."""
+    report = yield
+    if report.skipped and os.environ.get("CI") == "true":
+        report.outcome, report.longrepr = "failed", f"skipped in CI: {report.longrepr}"
+    return report
+
 
 PROJECT = Path(__file__).parent.parent
 

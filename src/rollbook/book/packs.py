@@ -187,7 +187,7 @@ def metrics_table(runs: Mapping[str, Mapping[str, Series]]) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    from rollbook.book.columns import from_numpy, to_column
+    from rollbook.book.columns import from_numpy, from_texts
     from rollbook.book.metric_log import chained
     from rollbook.book.sealed import to_table as sealed_table
 
@@ -200,7 +200,7 @@ def metrics_table(runs: Mapping[str, Mapping[str, Series]]) -> pa.Table:
     places = [place for name in ordered for place, _ in pieces[name]]
     counts = [len(series.steps) for parts in ordered.values() for series in parts]
     codes = from_numpy(np.repeat(np.array(places, np.int32), counts), pa.int32())
-    ids = pa.DictionaryArray.from_arrays(codes, to_column(list(runs), pa.string()))
+    ids = pa.DictionaryArray.from_arrays(codes, from_texts(list(runs)))
     return pa.Table.from_arrays([ids, *table.columns], names=["run_id", *table.column_names])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollbook.book.columns import from_numpy, read_parquet, to_column
+from rollbook.book.columns import from_numpy, from_texts, read_parquet
 from rollbook.book.metric_log import Series
 from rollbook.errors import CorruptFile
 from rollbook.records import LEVELS
@@ -40,13 +40,11 @@ def to_table(series: Mapping[str, Series]) -> pa.Table:
     name_codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(part.steps) for part in parts])
     level_codes = np.concatenate([np.empty(0, np.int8), *(part.levels for part in parts)])
     columns = {
-        "name": pa.DictionaryArray.from_arrays(from_numpy(name_codes, pa.int32()), to_column(names, pa.string())),
+        "name": pa.DictionaryArray.from_arrays(from_numpy(name_codes, pa.int32()), from_texts(names)),
         "step": column([part.steps for part in parts], pa.int64()),
         "time": column([micros[id(part.times)] for part in parts], pa.timestamp("us")),
         "value": column([part.values for part in parts], pa.float64()),
-        "level": pa.DictionaryArray.from_arrays(
-            from_numpy(level_codes, pa.int8()), to_column(LEVEL_NAMES, pa.string())
-        ),
+        "level": pa.DictionaryArray.from_arrays(from_numpy(level_codes, pa.int8()), from_texts(LEVEL_NAMES)),
     }
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
