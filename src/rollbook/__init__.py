@@ -2,6 +2,7 @@
 
 run = rollbook.start("hopper", config={...})    track
 book = rollbook.open()                          query
+rollbook.train("ppo", "CartPole-v1", seed=1)    train
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from rollbook.errors import RollbookError
     from rollbook.track.run import Run
     from rollbook.track.start import start
+    from rollbook.training.train import train
 
-__all__ = ["Book", "RollbookError", "Run", "RunRecord", "__version__", "open", "start"]
+__all__ = ["Book", "RollbookError", "Run", "RunRecord", "__version__", "open", "start", "train"]
 
 _HOMES = {
     "Book": ("rollbook.book.book", "Book"),
@@ -26,6 +28,7 @@ _HOMES = {
     "RollbookError": ("rollbook.errors", "RollbookError"),
     "Run": ("rollbook.track.run", "Run"),
     "start": ("rollbook.track.start", "start"),
+    "train": ("rollbook.training.train", "train"),
 }
 
 

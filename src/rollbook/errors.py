@@ -8,7 +8,11 @@ RollbookError
 │   ├── QueryRefused        SQL that writes, or reads outside the book
 │   ├── QueryInvalid        SQL that does not parse or names what is not there
 │   ├── AmbiguousRun
+│   ├── UnknownAlgorithm
+│   ├── UnknownEnvironment  no such id, or its package is not installed
+│   ├── UnsuitableEnvironment   its observations or actions are not for the algorithm
 │   └── RunIsLive           the run's process is still at work
+├── TrainingFailed          a loss is not finite, a worker died            exit 1
 └── DataError               something is missing or damaged                exit 4
     ├── BookNotFound
     ├── BookUnwritable
@@ -61,7 +65,20 @@ class QueryInvalid(UsageError): ...
 class AmbiguousRun(UsageError): ...
 
 
+class UnknownAlgorithm(UsageError): ...
+
+
+class UnknownEnvironment(UsageError): ...
+
+
+class UnsuitableEnvironment(UsageError): ...
+
+
 class RunIsLive(UsageError): ...
+
+
+class TrainingFailed(RollbookError):
+    exit_code = 1
 
 
 class DataError(RollbookError):

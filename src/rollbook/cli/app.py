@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rollbook._version import __version__
-from rollbook.cli import change, code, demo, launch, query, show, tags
+from rollbook.cli import change, code, demo, launch, query, show, tags, train
 
 _EPILOG = """\b
 Examples:
@@ -28,6 +28,7 @@ def app(context: click.Context, book: str | None, debug: bool) -> None:  # noqa:
 
 for _command in (
     demo.demo,
+    train.train,
     launch.run,
     launch.resume,
     launch.fork,

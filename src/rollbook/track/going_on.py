@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from pathlib import Path
 
@@ -93,7 +92,7 @@ def resume(layout: Layout, reference: str, step: int | None, plan: Plan, *, laun
         writer.write_run(stored.info)
     _say_what_is_cut(stored, cut)
     return Opened(
-        info=dataclasses.replace(stored.info, config=known, command=list(sys.orig_argv), cwd=str(Path.cwd())),
+        info=dataclasses.replace(stored.info, config=known, command=plan.command, cwd=str(Path.cwd())),
         writer=writer,
         goes_on_from=cut,
         config_changes=changes,

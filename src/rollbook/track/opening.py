@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +66,7 @@ class Plan:
     parent_step: int | None
     copy_metrics: bool
     benchmark: str | None
+    command: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ def make_info(run_id: str, plan: Plan, settings: Settings, parent: StoredRun | N
         started_at=now,
         host=socket.gethostname(),
         user=journal.user_name(),
-        command=list(sys.orig_argv),
+        command=plan.command,
         cwd=str(Path.cwd()),
         rollbook_version=__version__,
     )

@@ -35,6 +35,7 @@ def start(
     resume_step: int | None = None,
     save_code: bool = True,
     outputs: Mapping[str, str] | Sequence[str] | None = None,
+    command: Sequence[str] | None = None,
 ) -> Run:
     """Begin to track. Returns at once; code snapshot and provenance are gathered in the background.
 
@@ -42,6 +43,7 @@ def start(
     `resume=RUN` opens a new attempt at a run, from its newest checkpoint (or `resume_step`).
     `parent=RUN` makes a fork: a new run that starts from the parent's checkpoint at `parent_step`.
     `outputs` are live outputs besides the book: "console", "csv", "tensorboard", or {"console": "essential"}.
+    `command` is what `rollbook resume` and `rerun` are to run, if not the command line of this program.
     """
     check_verbosity(verbosity or DEFAULT_VERBOSITY)
     environment = Environment.take()
@@ -63,6 +65,7 @@ def start(
         parent_step=parent_step if parent_step is not None else environment.parent_step,
         copy_metrics=copy_metrics or environment.copy_metrics,
         benchmark=environment.benchmark,
+        command=list(command or sys.orig_argv),
     )
     resume = resume or environment.resume
     if resume and parent:

@@ -1,0 +1,1 @@
+"""The maths that has one right answer, shared by the algorithms."""

@@ -1,0 +1,46 @@
+"""What one looks at when learning goes wrong: gradients, weights, activations, advantages, broken numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rollbook.algos.parts.actor_critic import Batch
+from rollbook.algos.parts.networks import CNN, Array, activate
+
+_QUANTILES = (0.05, 0.5, 0.95)
+
+
+def of_networks(networks: NamedTuple, gradient: NamedTuple, batch: Batch) -> dict[str, Array]:
+    """Of each network by name, and of the advantages of a batch."""
+    quantiles = jnp.quantile(batch.advantage, jnp.array(_QUANTILES))
+    metrics = {f"debug/advantage_p{int(100 * q)}": quantiles[i] for i, q in enumerate(_QUANTILES)}
+    for name, network in networks._asdict().items():
+        metrics |= {
+            f"debug/{name}_gradient_norm": optax.global_norm(getattr(gradient, name)),
+            f"debug/{name}_weight_norm": optax.global_norm(network),
+            f"debug/{name}_inactive_share": inactive_share(network.torso, batch.observation),
+        }
+    return metrics | {"debug/nonfinite_share": nonfinite_share((networks, gradient, batch))}
+
+
+def nonfinite_share(tree: Any) -> Array:
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    broken = jnp.stack([jnp.sum(~jnp.isfinite(leaf)) for leaf in leaves])
+    total: int = sum(leaf.size for leaf in leaves)
+    return broken.sum() / total
+
+
+def inactive_share(torso: Any, observation: Array) -> Array:
+    """Share of hidden outputs without a usable gradient: zero after a ReLU, beyond 0.97 after a tanh."""
+    if isinstance(torso, CNN):
+        features: Array = torso(observation)
+        return (features <= 0).mean()
+    shares, x = [], observation
+    for layer in torso.layers:
+        x = activate(layer(x), torso.activation)
+        shares.append((jnp.abs(x) > 0.97).mean() if torso.activation == "tanh" else (x <= 0).mean())
+    return jnp.stack(shares).mean()

@@ -1,0 +1,40 @@
+"""What an algorithm has to know about an environment: the shape of what it sees, and what it can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rollbook.algos.parts.networks import namespace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spaces:
+    """Observations of one shape; actions that are one choice of n, or numbers within bounds."""
+
+    observation: tuple[int, ...]
+    discrete: bool
+    actions: int  # choices, or dimensions
+    first_action: int = 0  # the number of the first choice
+    low: tuple[float, ...] = ()  # of continuous actions; infinite where there is no bound
+    high: tuple[float, ...] = ()
+
+    @property
+    def image(self) -> bool:
+        return len(self.observation) == 3
+
+    def to_environment(self, action: Any) -> Any:
+        """An algorithm's action, if continuous nominally from -1 to 1, on the environment's scale and in its bounds."""
+        if self.discrete:
+            return action + self.first_action if self.first_action else action
+        xp = namespace(action)
+        low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        if not bounded.any():
+            return action
+        centre = np.where(bounded, (low + high) / 2, 0).astype(np.float32)
+        half = np.where(bounded, (high - low) / 2, 1).astype(np.float32)
+        within = xp.clip(action, np.where(bounded, -1, -np.inf), np.where(bounded, 1, np.inf))
+        return within * half + centre

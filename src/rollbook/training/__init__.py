@@ -1,0 +1,1 @@
+"""Loops that bring algorithms and environments together, as tracked runs."""

@@ -1,0 +1,36 @@
+"""JAX as the training wants it: a compile cache on disk, and a known number of cores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def use_cores(count: int | None, first: int = 0) -> int:
+    """Keep this process to so many of its cores, and say how many it has. Works only before JAX is first used.
+
+    XLA's threads follow the process's affinity. Sums are split by the number of cores, so the last bits of a result
+    depend on it: an exact resume needs as many as before.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if count is not None and count < len(cores):
+        chosen = [cores[(first + number) % len(cores)] for number in range(count)]
+        os.sched_setaffinity(0, chosen)
+        cores = chosen
+    return len(cores)
+
+
+def use_compile_cache() -> None:
+    """Programs that were compiled once are read from disk by later processes, unless the user chose a place."""
+    import jax
+
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rollbook" / "compiled"
+    settings = {
+        "jax_compilation_cache_dir": str(cache),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in settings.items():
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]

@@ -1,0 +1,161 @@
+"""From an environment's id to something that a loop can step: on the device, or on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from rollbook import domains
+from rollbook.algos.parts.spaces import Spaces
+from rollbook.errors import UnknownEnvironment, UnsuitableEnvironment, UsageError, did_you_mean
+from rollbook.training import atari
+from rollbook.training.device import DeviceEnvs
+from rollbook.training.host import HostEnvs
+
+Backend = Literal["device", "host"]
+
+# What an id needs beyond `rollbook[train]`: the module that must be there, and what installs it.
+_EXTRAS = {"mujoco": "rollbook[mujoco]", "ale_py": "rollbook[atari]", "Box2D": "rollbook[box2d]"}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment that was found, ready to be made."""
+
+    env_id: str
+    backend: Backend
+    spaces: Spaces
+    max_episode_steps: int | None
+    domain: domains.Domain | None
+    make: Callable[..., gymnasium.Env[Any, Any]]  # a host environment; `render=True` for frames
+
+    def on_device(self, count: int) -> DeviceEnvs:
+        assert self.domain and self.max_episode_steps
+        return DeviceEnvs(domains.make(self.domain), count, self.max_episode_steps)
+
+    def on_host(self, count: int, seed: int) -> HostEnvs:
+        return HostEnvs(self.make, count, seed)
+
+
+def find_environment(
+    env_id: str, backend: Literal["auto", "device", "host"] = "auto", max_episode_steps: int | None = None
+) -> Environment:
+    """The functional twin or domain where there is one and the backend admits it, else Gymnasium's own."""
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise UsageError(f"max_episode_steps is {max_episode_steps}", "an episode has at least one step")
+    domain = domains.find(env_id)
+    if domain and backend != "host":
+        env = domains.make(domain)
+        limit = max_episode_steps or domain.max_episode_steps
+        spaces = to_spaces(env_id, env.observation_space, env.action_space)
+        return Environment(env_id, "device", spaces, limit, domain, _no_host_environment)
+    if backend == "device":
+        raise UnknownEnvironment(
+            f"{env_id!r} is no functional domain, so it cannot run on the device",
+            did_you_mean(env_id, domains.DOMAINS) or "--backend host runs any Gymnasium environment",
+        )
+    if domain and not domain.twin_of:
+        domains.register()
+        env_id = domain.env_id
+    return _host_environment(env_id, max_episode_steps)
+
+
+def _host_environment(env_id: str, max_episode_steps: int | None) -> Environment:
+    _import_plugins(env_id)
+
+    def make(*, render: bool = False, training: bool = True) -> gymnasium.Env[Any, Any]:
+        options = {"render_mode": "rgb_array"} if render else {}
+        if atari.is_atari(env_id):
+            return atari.make(env_id, max_episode_steps, training=training, **options)
+        env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **options)
+        return _as_array(env)
+
+    with _explained(env_id):
+        probe = make()
+    try:
+        spaces = to_spaces(env_id, probe.observation_space, probe.action_space)
+        limit = max_episode_steps or (probe.spec.max_episode_steps if probe.spec else None)
+    finally:
+        probe.close()
+    return Environment(env_id, "host", spaces, limit, None, make)
+
+
+def _as_array(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Images as they are, everything else that can be as one flat vector."""
+    space = env.observation_space
+    if isinstance(space, gym_spaces.Box) and (_is_image(space) or len(space.shape) == 1):
+        return env
+    return gymnasium.wrappers.FlattenObservation(env) if space.is_np_flattenable else env
+
+
+def _is_image(space: gym_spaces.Box) -> bool:
+    return len(space.shape) == 3 and space.dtype == np.uint8
+
+
+def to_spaces(env_id: str, observation: gym_spaces.Space[Any], action: gym_spaces.Space[Any]) -> Spaces:
+    if not isinstance(observation, gym_spaces.Box):
+        raise UnsuitableEnvironment(
+            f"{env_id} has observations of {observation}", "wrap it so that it gives one array (a Box)"
+        )
+    shape = tuple(observation.shape)
+    if _is_image(observation) and min(shape[:2]) < 36:
+        raise UnsuitableEnvironment(
+            f"{env_id} gives images of {shape[0]} x {shape[1]}", "the convolutions need at least 36 x 36 pixels"
+        )
+    if isinstance(action, gym_spaces.Discrete):
+        return Spaces(observation=shape, discrete=True, actions=int(action.n), first_action=int(action.start))
+    if isinstance(action, gym_spaces.Box) and len(action.shape) == 1:
+        low, high = (tuple(map(float, bound)) for bound in (action.low, action.high))
+        return Spaces(observation=shape, discrete=False, actions=action.shape[0], low=low, high=high)
+    raise UnsuitableEnvironment(
+        f"{env_id} takes actions of {action}", "the algorithms choose one of n (Discrete) or some numbers (a flat Box)"
+    )
+
+
+def _import_plugins(env_id: str) -> None:
+    """Packages that register their environments when imported, where the id says that it is needed."""
+    if atari.is_atari(env_id) and importlib.util.find_spec("ale_py"):
+        import ale_py
+
+        gymnasium.register_envs(ale_py)
+    if env_id.startswith("rollbook/"):
+        domains.register()
+
+
+@contextlib.contextmanager
+def _explained(env_id: str) -> Iterator[None]:
+    """Gymnasium's errors as ours: the nearest name, or the exact command that installs what is missing."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an outdated version of an environment is a user's free choice
+            yield
+    except gymnasium.error.UnregisteredEnv as error:
+        if atari.is_atari(env_id) and isinstance(error, gymnasium.error.NamespaceNotFound):
+            raise UnknownEnvironment(f"{env_id!r} needs a package that is not installed", _install("ale_py")) from None
+        hint = did_you_mean(env_id, [*domains.DOMAINS, *gymnasium.registry])
+        raise UnknownEnvironment(
+            f"there is no environment {env_id!r}",
+            hint or "`my_package:MyEnv-v0` imports my_package, which registers it",
+        ) from None
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        missing = next((module for module in _EXTRAS if module.lower() in str(error).lower()), None)
+        raise UnknownEnvironment(
+            f"{env_id!r} needs a package that is not installed",
+            _install(missing) if missing else str(error).splitlines()[0],
+        ) from None
+
+
+def _install(module: str) -> str:
+    return f"pip install '{_EXTRAS[module]}'"
+
+
+def _no_host_environment(**_: Any) -> gymnasium.Env[Any, Any]:
+    raise AssertionError("an environment on the device is stepped by its functions")

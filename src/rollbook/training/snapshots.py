@@ -1,0 +1,87 @@
+"""The state of a host environment as a tree of arrays and numbers, so that a training can go on exactly.
+
+MuJoCo and Gymnasium's classic control can be saved between any two steps. Any other simulator goes on at an episode
+border: its episodes start anew when a run is resumed, and the resume says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import TimeLimit
+
+# Attributes of classic control that change from step to step.
+_CLASSIC = ("state", "steps_beyond_terminated", "last_u")
+
+
+def can_snapshot(env: gymnasium.Env[Any, Any]) -> bool:
+    return _is_mujoco(env) or _is_classic(env)
+
+
+def snapshot(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+    """Of an environment that `can_snapshot`, after its first reset."""
+    limit = _time_limit(env)
+    return {
+        "simulator": _mujoco_state(env) if _is_mujoco(env) else _classic_state(env),
+        "elapsed": limit._elapsed_steps if limit else None,
+        "random": env.unwrapped.np_random.bit_generator.state,
+    }
+
+
+def restore(env: gymnasium.Env[Any, Any], saved: dict[str, Any]) -> None:
+    """Into an environment that has been reset."""
+    (_set_mujoco_state if _is_mujoco(env) else _set_classic_state)(env, saved["simulator"])
+    if limit := _time_limit(env):
+        limit._elapsed_steps = saved["elapsed"]
+    env.unwrapped.np_random.bit_generator.state = saved["random"]
+
+
+def _is_mujoco(env: gymnasium.Env[Any, Any]) -> bool:
+    return hasattr(env.unwrapped, "model") and type(getattr(env.unwrapped, "data", None)).__name__ == "MjData"
+
+
+def _is_classic(env: gymnasium.Env[Any, Any]) -> bool:
+    return type(env.unwrapped).__module__.startswith("gymnasium.envs.classic_control")
+
+
+def _time_limit(env: gymnasium.Env[Any, Any]) -> TimeLimit[Any, Any] | None:
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TimeLimit):
+            return env
+        env = env.env
+    return None
+
+
+def _mujoco_state(env: Any) -> dict[str, Any]:
+    import mujoco
+
+    model, data = env.unwrapped.model, env.unwrapped.data
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION
+    state = np.empty(mujoco.mj_stateSize(model, kind))
+    mujoco.mj_getState(model, data, state, kind)
+    # Ant and Humanoid read positions that were computed by the step before, which the integrator's state leaves out.
+    return {"integration": state, "xpos": data.xpos.copy(), "xipos": data.xipos.copy()}
+
+
+def _set_mujoco_state(env: Any, saved: dict[str, Any]) -> None:
+    import mujoco
+
+    model, data = env.unwrapped.model, env.unwrapped.data
+    mujoco.mj_setState(model, data, saved["integration"], mujoco.mjtState.mjSTATE_INTEGRATION)
+    data.xpos[:], data.xipos[:] = saved["xpos"], saved["xipos"]
+
+
+def _classic_state(env: Any) -> dict[str, Any]:
+    inner = env.unwrapped
+    return {name: _plain(getattr(inner, name)) for name in _CLASSIC if hasattr(inner, name)}
+
+
+def _set_classic_state(env: Any, saved: dict[str, Any]) -> None:
+    for name, value in saved.items():
+        setattr(env.unwrapped, name, value)
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, tuple | list) else value

@@ -1,0 +1,194 @@
+"""One seed's training as a tracked run: iterations, and between them logs, evaluations and checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from rollbook.errors import TrainingFailed
+from rollbook.track.run import Run
+from rollbook.training.environments import find_environment
+from rollbook.training.evaluate import Evaluator
+from rollbook.training.on_policy import DeviceLoop, HostLoop, Report
+from rollbook.training.setup import Setup, load_algorithm
+
+_RETURNS_SHOWN = 20  # episodes that the return of the progress line is the mean of
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a seed has come, for whoever shows it."""
+
+    seed: int
+    step: int
+    steps: int
+    steps_per_second: float | None
+    episodic_return: float | None
+    compiling: bool = False
+    compile_seconds: float | None = None
+
+
+Tell = Callable[[Progress], None]
+
+
+class Loop(Protocol):
+    """Iterations of a rollout and what is learned from it, on the device or with host environments."""
+
+    iterations: int
+    steps_per_iteration: int
+    most_at_once: int  # iterations of one call of advance
+
+    def start(self) -> Any: ...
+    def compile(self, state: Any) -> float: ...
+    def advance(self, state: Any, count: int) -> tuple[Any, Report]: ...
+    def learner(self, state: Any) -> Any: ...
+    def to_tree(self, state: Any) -> Any: ...
+    def from_tree(self, tree: Any) -> Any: ...
+
+
+class Trainer:
+    """A training that can be stopped between iterations, saved and gone on with."""
+
+    def __init__(self, setup: Setup, run: Run, tell: Tell = lambda _: None) -> None:
+        self.setup, self.run, self.tell = setup, run, tell
+        self.algorithm = load_algorithm(setup.algorithm)
+        self.environment = find_environment(setup.env, setup.backend, setup.max_episode_steps)
+        self.loop = self._make_loop()
+        self.evaluate: Evaluator | None = None
+        self._recent: list[float] = []
+        self._stop = False
+
+    def _make_loop(self) -> Loop:
+        config, seed = self.setup.config, self.setup.seed
+        per_iteration = config.num_envs * config.rollout_steps
+        iterations = -(-self.setup.steps // per_iteration)  # whole rollouts: the last one may go a little beyond
+        shared = (self.algorithm, config, self.environment.spaces, seed, iterations)
+        if self.environment.backend == "device":
+            return DeviceLoop(self.environment.on_device(config.num_envs), *shared)
+        return HostLoop(self.environment.on_host(config.num_envs, seed), *shared)
+
+    def train(self) -> None:
+        """From the run's starting point, if it has one, to the last step or the first Ctrl-C."""
+        state, done = self._begin()
+        seconds = self.loop.compile(state)
+        self.tell(Progress(self.setup.seed, self._step(done), self.total_steps, None, None, compile_seconds=seconds))
+        with self._stop_on_signals():
+            while done < self.loop.iterations and not self._stop:
+                count = self._until_next_event(done)
+                began = time.perf_counter()
+                state, report = self.loop.advance(state, count)
+                rate = count * self.loop.steps_per_iteration / (time.perf_counter() - began)
+                done += count
+                self._log(report, rate)
+                self._after(state, done)
+        if self._stop:
+            self._save(state, done)
+            self.run.finish("interrupted", f"stopped by Ctrl-C or SIGTERM at step {self._step(done)}")
+
+    @property
+    def total_steps(self) -> int:
+        return self.loop.iterations * self.loop.steps_per_iteration
+
+    def _begin(self) -> tuple[Any, int]:
+        self.tell(Progress(self.setup.seed, 0, self.total_steps, None, None, compiling=True))
+        state = self.loop.start()
+        found = self.run.starting_point(like=self.loop.to_tree(state))
+        if found is None:
+            return state, 0
+        return self.loop.from_tree(found.tensors), int(found.extra["iterations"])
+
+    def _after(self, state: Any, done: int) -> None:
+        """What is due at the end of an iteration. The checkpoint comes last: all that was logged before is in it."""
+        last = done == self.loop.iterations
+        if self._due(self.setup.eval_every, done) or (last and self.setup.eval_every):
+            self._evaluate(state, done)
+        if last or self._due(self.setup.checkpoint_every, done):
+            self._save(state, done)
+
+    def _due(self, every: int, done: int) -> bool:
+        """Whether the last iteration reached or passed a multiple of `every` steps."""
+        return every > 0 and self._step(done) // every > self._step(done - 1) // every
+
+    def _until_next_event(self, done: int) -> int:
+        count = min(self.loop.most_at_once, self.loop.iterations - done)
+        for every in (self.setup.eval_every, self.setup.checkpoint_every):
+            if every:
+                next_event = (self._step(done) // every + 1) * every
+                count = min(count, -(-(next_event - self._step(done)) // self.loop.steps_per_iteration))
+        return count
+
+    def _step(self, iterations: int) -> int:
+        return iterations * self.loop.steps_per_iteration
+
+    def _log(self, report: Report, rate: float) -> None:
+        for step, total, length in zip(
+            report.episode_steps.tolist(), report.episode_returns.tolist(), report.episode_lengths.tolist(), strict=True
+        ):
+            self.run.log({"charts/episodic_return": total, "charts/episodic_length": length}, step, "essential")
+        names = {level: [name for name in report.metrics if _level(name) == level] for level in ("info", "debug")}
+        columns = {name: values.tolist() for name, values in report.metrics.items()}
+        for number, step in enumerate(report.metric_steps):
+            for level, chosen in names.items():
+                self.run.log({name: columns[name][number] for name in chosen}, step, level)  # type: ignore[arg-type]
+        step = report.metric_steps[-1]
+        self.run.log({"charts/SPS": rate}, step, "essential")
+        self._check_finite(report)
+        self._recent = [*self._recent, *report.episode_returns.tolist()][-_RETURNS_SHOWN:]
+        shown = float(np.mean(self._recent)) if self._recent else None
+        self.tell(Progress(self.setup.seed, step, self.total_steps, rate, shown))
+
+    def _check_finite(self, report: Report) -> None:
+        for name, values in report.metrics.items():
+            if name.startswith("losses/") and not np.isfinite(values).all():
+                number = int(np.flatnonzero(~np.isfinite(values))[0])
+                raise TrainingFailed(
+                    f"{name} is {values[number]} at step {report.metric_steps[number]}",
+                    "the checkpoints before it are kept; a smaller lr or max_grad_norm often helps",
+                )
+
+    def _evaluate(self, state: Any, done: int) -> None:
+        if self.evaluate is None:
+            self.evaluate = Evaluator(self.algorithm, self.environment, self.setup.eval_episodes, self.setup.seed)
+        learner = self.loop.learner(state)
+        found = self.evaluate(learner.algorithm.actor, learner.normaliser, self._step(done))
+        self.run.log(
+            {"eval/return": float(found.returns.mean()), "eval/length": float(found.lengths.mean())},
+            self._step(done),
+            "essential",
+        )
+
+    def _save(self, state: Any, done: int) -> None:
+        extra = {"iterations": done, "cores": jax.device_count()}
+        self.run.checkpoint(self._step(done), self.loop.to_tree(state), extra, keep=self.setup.keep_checkpoints)
+
+    @contextlib.contextmanager
+    def _stop_on_signals(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM ends the training after the iteration at hand; the second ends it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def stop(number: int, _: Any) -> None:
+            self._stop = True
+            signal.signal(number, before[signal.Signals(number)])
+
+        for number in before:
+            signal.signal(number, stop)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _level(name: str) -> str:
+    return "debug" if name.startswith("debug/") else "info"
