@@ -57,7 +57,16 @@ def test_the_layers_import_only_downwards():
 
 
 def test_every_public_name_resolves_and_is_listed():
-    assert sorted(rollbook.__all__) == ["Book", "RollbookError", "Run", "RunRecord", "__version__", "open", "start", "train"]
+    assert sorted(rollbook.__all__) == [
+        "Book",
+        "RollbookError",
+        "Run",
+        "RunRecord",
+        "__version__",
+        "open",
+        "start",
+        "train",
+    ]
     for name in rollbook.__all__:
         assert getattr(rollbook, name) is not None
 

@@ -132,6 +132,7 @@ def assert_same_steps(name: str, ours: Steps, tolerance: float) -> None:
     for column in TWINS[name].angles:
         difference[:, column] = (difference[:, column] + PI) % (2 * PI) - PI
 
+    assert np.all(np.abs(ours.state[:, list(TWINS[name].angles)]) <= PI + 1e-6)
     assert np.all(np.abs(difference) < tolerance * np.maximum(1, np.abs(theirs.state)))
     # Gymnasium's observations are float32 whatever ours are.
     np.testing.assert_allclose(ours.observation, theirs.observation, rtol=max(tolerance, 1e-6), atol=tolerance + 1e-7)

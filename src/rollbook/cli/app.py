@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rollbook._version import __version__
-from rollbook.cli import change, code, demo, launch, query, show, tags, train
+from rollbook.cli import change, code, demo, launch, policy, query, show, tags, train
 
 _EPILOG = """\b
 Examples:
@@ -29,6 +29,7 @@ def app(context: click.Context, book: str | None, debug: bool) -> None:  # noqa:
 for _command in (
     demo.demo,
     train.train,
+    policy.evaluate,
     launch.run,
     launch.resume,
     launch.fork,
@@ -48,5 +49,6 @@ for _command in (
     change.purge,
     change.thin,
     change.du,
+    policy.export,
 ):
     app.add_command(_command)

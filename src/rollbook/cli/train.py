@@ -96,7 +96,7 @@ def train(
 ) -> int:
     """Train an algorithm on an environment; each seed is a tracked run."""
     gc.enable()
-    _check_installed()
+    check_installed()
     from rollbook.track.config import as_tags
     from rollbook.training.compiling import use_cores
     from rollbook.training.train import Labels, make_setup
@@ -152,7 +152,7 @@ def _summary(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
     import importlib.util
 
     missing = [name for name in ("jax", "equinox", "optax", "gymnasium") if not importlib.util.find_spec(name)]

@@ -1,8 +1,9 @@
 """A domain as an ordinary Gymnasium environment, for everybody who steps from Python. Importing this registers all.
 
-Gymnasium's own `FunctionalJaxEnv` does the same job without compiling (3 k steps/s), hands out JAX arrays, gives one
-key to four functions, names its render modes wrongly and shares one action space, with its random state, among all
-instances. Here one compiled call makes a step, numpy comes out, and all randomness comes from `np_random`.
+Gymnasium's own `FunctionalJaxEnv` does the same job without compiling (600 steps/s where this makes 7,000), hands out
+JAX arrays, gives one key to four functions, names its render modes wrongly and shares one action space, with its
+random state, among all instances. Here one compiled call makes a step, numpy comes out, and all randomness comes from
+`np_random`.
 """
 
 from __future__ import annotations

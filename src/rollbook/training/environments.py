@@ -35,7 +35,7 @@ class Environment:
     spaces: Spaces
     max_episode_steps: int | None
     domain: domains.Domain | None
-    make: Callable[..., gymnasium.Env[Any, Any]]  # a host environment; `render=True` for frames
+    make: Callable[..., gymnasium.Env[Any, Any]]  # a host environment; render=True for frames, "human" for a window
 
     def on_device(self, count: int) -> DeviceEnvs:
         assert self.domain and self.max_episode_steps
@@ -56,7 +56,8 @@ def find_environment(
         env = domains.make(domain)
         limit = max_episode_steps or domain.max_episode_steps
         spaces = to_spaces(env_id, env.observation_space, env.action_space)
-        return Environment(env_id, "device", spaces, limit, domain, _no_host_environment)
+        domains.register()
+        return Environment(env_id, "device", spaces, limit, domain, _maker(domain.env_id, limit))
     if backend == "device":
         raise UnknownEnvironment(
             f"{env_id!r} is no functional domain, so it cannot run on the device",
@@ -71,13 +72,7 @@ def find_environment(
 def _host_environment(env_id: str, max_episode_steps: int | None) -> Environment:
     _import_plugins(env_id)
 
-    def make(*, render: bool = False, training: bool = True) -> gymnasium.Env[Any, Any]:
-        options = {"render_mode": "rgb_array"} if render else {}
-        if atari.is_atari(env_id):
-            return atari.make(env_id, max_episode_steps, training=training, **options)
-        env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **options)
-        return _as_array(env)
-
+    make = _maker(env_id, max_episode_steps)
     with _explained(env_id):
         probe = make()
     try:
@@ -86,6 +81,17 @@ def _host_environment(env_id: str, max_episode_steps: int | None) -> Environment
     finally:
         probe.close()
     return Environment(env_id, "host", spaces, limit, None, make)
+
+
+def _maker(env_id: str, max_episode_steps: int | None) -> Callable[..., gymnasium.Env[Any, Any]]:
+    def make(*, render: bool | str = False, training: bool = True) -> gymnasium.Env[Any, Any]:
+        options = {"render_mode": "rgb_array" if render is True else render} if render else {}
+        if atari.is_atari(env_id):
+            return atari.make(env_id, max_episode_steps, training=training, **options)
+        env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **options)
+        return _as_array(env)
+
+    return make
 
 
 def _as_array(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
@@ -155,7 +161,3 @@ def _explained(env_id: str) -> Iterator[None]:
 
 def _install(module: str) -> str:
     return f"pip install '{_EXTRAS[module]}'"
-
-
-def _no_host_environment(**_: Any) -> gymnasium.Env[Any, Any]:
-    raise AssertionError("an environment on the device is stepped by its functions")

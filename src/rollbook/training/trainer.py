@@ -16,7 +16,7 @@ import numpy as np
 from rollbook.errors import TrainingFailed
 from rollbook.track.run import Run
 from rollbook.training.environments import find_environment
-from rollbook.training.evaluate import Evaluator
+from rollbook.training.evaluate import Evaluator, host_policy
 from rollbook.training.on_policy import DeviceLoop, HostLoop, Report
 from rollbook.training.setup import Setup, load_algorithm
 
@@ -164,6 +164,15 @@ class Trainer:
             self._step(done),
             "essential",
         )
+        if self.setup.capture_video:
+            self._capture(learner, self._step(done))
+
+    def _capture(self, learner: Any, step: int) -> None:
+        from rollbook.training.videos import record_episode
+
+        act = host_policy(self.algorithm, self.environment, learner.algorithm.actor, learner.normaliser)
+        frames, fps, _, _ = record_episode(self.environment, act, self.setup.seed)
+        self.run.video("rollout", frames, fps, step)
 
     def _save(self, state: Any, done: int) -> None:
         extra = {"iterations": done, "cores": jax.device_count()}

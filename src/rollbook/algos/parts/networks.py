@@ -19,7 +19,7 @@ Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
 Activation: TypeAlias = Literal["tanh", "relu"]
 
-_NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, size, stride: Mnih et al. 2015, Methods
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, size, stride: Mnih et al. 2015, Methods
 _NATURE_FEATURES = 512
 
 
@@ -56,7 +56,7 @@ class CNN(eqx.Module):
 
     def __call__(self, image: Array) -> Array:
         x = image.reshape(-1, *image.shape[-3:]).astype(jnp.float32) / 255
-        for kernel, bias, (_, _, stride) in zip(self.kernels, self.biases, _NATURE, strict=True):
+        for kernel, bias, (_, _, stride) in zip(self.kernels, self.biases, NATURE, strict=True):
             x = jax.lax.conv_general_dilated(
                 x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
             )
@@ -98,10 +98,10 @@ def torso_features(torso: Torso) -> int:
 
 
 def _make_cnn(key: Key, image: tuple[int, ...]) -> CNN:
-    keys = jax.random.split(key, len(_NATURE) + 1)
+    keys = jax.random.split(key, len(NATURE) + 1)
     kernels, biases = [], []
     height, width, channels = image
-    for conv_key, (filters, size, stride) in zip(keys, _NATURE, strict=False):
+    for conv_key, (filters, size, stride) in zip(keys, NATURE, strict=False):
         flat = jax.nn.initializers.orthogonal(np.sqrt(2))(conv_key, (size * size * channels, filters), jnp.float32)
         kernels.append(flat.reshape(size, size, channels, filters))
         biases.append(jnp.zeros(filters))
