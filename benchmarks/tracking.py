@@ -51,7 +51,7 @@ SETTLE_SECONDS = 3.0
 STARTUP_FILES = 500
 STARTUP_REPETITIONS = 11
 WORK_SECONDS = 100e-6
-SLOWDOWN_PASSES = 24
+STRETCH = 100
 
 Row = dict[str, float]
 
@@ -237,9 +237,9 @@ def _living_child_seconds(pid: int) -> float:
 def slow_down(rows: int, folder: Path) -> dict[str, Any]:
     """Percent that a loop of 100 us of work a step gets slower when each step logs ten metrics.
 
-    A pass is about a second, so each one that logs has background flushes in it. What else the machine does can only
-    add to a pass, so the fastest quarter of the passes with and without are compared, and what logging adds to a step
-    is given as a share of 100 us, also where the machine has become faster since the work was measured out.
+    Virtual machines change their speed by the second, so stretches of a hundred steps with and without logging follow
+    each other at once, and the median of their differences counts. To it comes all the CPU time of the background
+    thread in a loop that always logs, which is more than it can take from the loop.
     """
     import numpy as np
 
@@ -257,23 +257,30 @@ def slow_down(rows: int, folder: Path) -> dict[str, Any]:
     values = _values(rows)
     time.sleep(SETTLE_SECONDS)
 
-    def block(log: Callable[[Row, int], Any] | None) -> float:
+    def stretch(first: int, log: Callable[[Row, int], Any] | None) -> float:
         began = time.perf_counter()
-        for step in range(rows):
+        for step in range(first, first + STRETCH):
             work(repetitions)
             row = dict(zip(NAMES, values[10 * step : 10 * step + 10], strict=True))
             if log:
                 log(row, step)
         return time.perf_counter() - began
 
-    block(None)
-    passes: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(2 * SLOWDOWN_PASSES):
-        logs = number % 4 in (1, 2)  # without, with, with, without: a machine that gets slower favours neither
-        passes[logs].append(block(tool.log if logs else None))
+    differences, without = [], []
+    for number, first in enumerate(range(0, rows, STRETCH)):
+        if number % 2:  # the order alternates, so that a machine that gets slower favours neither
+            plain, logged = stretch(first, None), stretch(first, tool.log)
+        else:
+            logged, plain = stretch(first, tool.log), stretch(first, None)
+        differences.append(logged - plain)
+        without.append(plain)
+    background = time.process_time() - time.thread_time()
+    for first in range(0, rows, STRETCH):
+        stretch(first, tool.log)
+    background = time.process_time() - time.thread_time() - background
     tool.finish()
-    logged, without = (statistics.mean(sorted(passes[logs])[: SLOWDOWN_PASSES // 4]) for logs in (True, False))
-    return {"percent": 100 * (logged - without) / rows / WORK_SECONDS, "step_us": without / rows * 1e6}
+    added = statistics.median(differences) / STRETCH + background / rows
+    return {"percent": 100 * added / WORK_SECONDS, "step_us": statistics.median(without) / STRETCH * 1e6}
 
 
 _START = """
@@ -429,12 +436,13 @@ def main() -> None:
         if name not in skipped
     }
     print("measuring slowdown and start-up", file=sys.stderr)
-    slowdown = ask_worker("slowdown", "rollbook", 10_000)
+    slowdowns = [ask_worker("slowdown", "rollbook", 100_000) for _ in range(options.repetitions)]
+    slowdown = {name: statistics.median(one[name] for one in slowdowns) for name in ("percent", "step_us")}
     startup = start_up()
     targets = [
         *tool_targets(results),
         Target(
-            figure=f"slowdown of a 100 us step that logs 10 metrics (measured beside {slowdown['step_us']:.0f} us of work)",
+            figure=f"slowdown of a 100 us step that logs 10 metrics (measured on {slowdown['step_us']:.0f} us of work)",
             limit=3, measured=slowdown["percent"], unit="%",
         ),
         Target(

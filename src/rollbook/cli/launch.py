@@ -49,12 +49,13 @@ def run(task: str | None, tags: str | None, notes: str, command: tuple[str, ...]
     return _report(done.run_id, done.exit_code)
 
 
-@click.command(epilog="\b\nExample:\n  rollbook resume 9f2c")
+@click.command(epilog="\b\nExamples:\n  rollbook resume 9f2c\n  rollbook resume 9f2c --steps +500000")
 @click.argument("reference", metavar="RUN")
+@click.option("--steps", metavar="N", help="Another --steps for the program; +N: so many more.")
 @book_option
-def resume(reference: str) -> int:
+def resume(reference: str, steps: str | None) -> int:
     """Go on with a run from its newest checkpoint: its command again, in its folder, as a new attempt."""
-    from rollbook.bench.launch import Job, launch
+    from rollbook.bench.launch import Job, launch, with_arguments
     from rollbook.book.settings import load_settings
 
     book = current_book()
@@ -62,11 +63,12 @@ def resume(reference: str) -> int:
     if record.status == "running":
         raise RunIsLive(f"run {record.run_id} is still running", "wait for its end, or fork it: rollbook fork RUN")
     info = record.stored().info
+    more = {"steps": _total_steps(record, steps)} if steps else {}
     job = Job(
-        command=_program(info.command),
+        command=with_arguments(_program(info.command), more),
         task=record.task,
         cwd=_folder(info.cwd, record),
-        config=record.config,
+        config=record.config | more,
         tags=record.tags,
         resume=str(record.folder),
     )
@@ -77,10 +79,11 @@ def resume(reference: str) -> int:
 @click.command(epilog="\b\nExample:\n  rollbook fork 9f2c --set lr=1e-4 --at 50000 --copy-metrics")
 @click.argument("reference", metavar="RUN")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="An argument to change; repeatable.")
+@click.option("--steps", metavar="N", help="Another --steps for the program; +N: so many more than the parent's.")
 @click.option("--at", "step", type=int, metavar="STEP", help="The checkpoint to start from [default: the newest].")
 @click.option("--copy-metrics", is_flag=True, help="Begin with the parent's metrics up to that step.")
 @book_option
-def fork(reference: str, changes: tuple[str, ...], step: int | None, copy_metrics: bool) -> int:
+def fork(reference: str, changes: tuple[str, ...], steps: str | None, step: int | None, copy_metrics: bool) -> int:
     """Branch off a run: its command with changes, as a new run that knows its parent.
 
     The program finds the parent's checkpoint with run.starting_point().
@@ -92,6 +95,8 @@ def fork(reference: str, changes: tuple[str, ...], step: int | None, copy_metric
     parent = book.run(reference)
     info = parent.stored().info
     chosen = dict(_key_value(change) for change in changes)
+    if steps:
+        chosen["steps"] = _total_steps(parent, steps)
     command = with_arguments(_program(info.command), chosen)
     config = parse_arguments(program_arguments(command))
     job = Job(
@@ -191,6 +196,20 @@ def _folder(cwd: str, record: RunRecord) -> Path:
             f"the folder {cwd} of run {record.run_id} is gone", f"rollbook rerun {record.run_id} uses its stored code"
         )
     return path
+
+
+def _total_steps(record: RunRecord, steps: str) -> str:
+    """N as it is; +N added to the steps that the run was started with."""
+    try:
+        number = int(steps.replace("_", ""))
+    except ValueError:
+        raise UsageError(f"--steps {steps!r} is no number of steps", "--steps 1000000 or --steps +500000") from None
+    if not steps.startswith("+"):
+        return str(number)
+    before = record.config.get("steps")
+    if not isinstance(before, int):
+        raise UsageError(f"run {record.run_id} has no parameter steps to add to", "--set NAME=VALUE changes another")
+    return str(before + number)
 
 
 def _key_value(text: str) -> tuple[str, str]:

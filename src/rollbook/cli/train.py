@@ -69,6 +69,9 @@ def _write_parameters(algorithm: str, formatter: click.HelpFormatter) -> None:
 @click.option("--checkpoint-every", type=int, metavar="N", help="Steps between checkpoints [default: a tenth].")
 @click.option("--keep-checkpoints", type=int, default=3, show_default=True, metavar="N")
 @click.option("--max-episode-steps", type=int, metavar="N", help="Another time limit; it counts as truncation.")
+@click.option("--init-from", metavar="RUN[@STEP]", help="Begin with the weights of another run.")
+@click.option("--only", metavar="NETWORK", help="Of --init-from, take only the actor or the critic.")
+@click.option("--capture-video", is_flag=True, help="Record an episode of the first seed at each evaluation.")
 @click.option("--workers", type=int, metavar="N", help="Seeds at the same time [default: a core each].")
 @click.option("--cores", type=int, metavar="N", help="Cores for a single seed [default: all].")
 @click.option("--task", metavar="TASK", help="[default: task in rollbook.toml, else the project's name]")
@@ -104,16 +107,18 @@ def train(
     chosen_seeds = _parse_seeds(seeds)
     changed = _parse_parameters(parameters) | dict(_key_value(change) for change in changes)
     from_file = _read_config(file) if file else {}
-    if len(chosen_seeds) == 1:
-        use_cores(cores)
-    setup = make_setup(algorithm, env, sources=[from_file, changed], **options)
+    kept = use_cores(cores) if len(chosen_seeds) == 1 else 1
+    setup = make_setup(algorithm, env, sources=[from_file, changed], cores=kept, **options)
     if print_config:
         _print_config(setup)
         return 0
     labels = Labels(
         task=task, tags=tuple(as_tags(tags)), notes=notes, verbosity=verbosity, track=tuple({**from_file, **changed})
     )
-    setups = [dataclasses.replace(setup, seed=seed) for seed in chosen_seeds]
+    setups = [
+        dataclasses.replace(setup, seed=seed, capture_video=setup.capture_video and number == 0)
+        for number, seed in enumerate(chosen_seeds)
+    ]
     records, failed = _train(setups, labels, chosen_path(), workers)
     if as_json:
         print_json([_summary(record) for record in records])

@@ -41,11 +41,13 @@ class HostEnvs:
         kind = np.uint8 if space.dtype == np.uint8 else np.float32
         self.observation: NDArray[Any] = np.zeros((count, *space.shape), kind)
         self.totals, self.lengths = [0.0] * count, [0] * count
-        self._seeds = [int(np.random.SeedSequence([seed, number]).generate_state(1)[0]) for number in range(count)]
+        self._seed = seed
 
-    def reset(self) -> None:
+    def reset(self, beginning: int = 0) -> None:
+        """All of them anew; other beginnings have other episodes."""
         for number, env in enumerate(self.envs):
-            self.observation[number], _ = env.reset(seed=self._seeds[number])
+            seed = np.random.SeedSequence([self._seed, number, beginning]).generate_state(1)[0]
+            self.observation[number], _ = env.reset(seed=int(seed))
             self.totals[number], self.lengths[number] = 0.0, 0
 
     def step(self, actions: NDArray[Any]) -> tuple[HostStep, list[Episode]]:
@@ -86,9 +88,10 @@ class HostEnvs:
             "simulators": [snapshot(env) for env in self.envs],
         }
 
-    def from_tree(self, tree: dict[str, Any]) -> None:
-        """Into environments that have been reset."""
+    def from_tree(self, tree: dict[str, Any], iteration: int) -> None:
+        """Into environments that have been reset; those that cannot be restored begin other episodes."""
         if not tree:
+            self.reset(iteration)
             return
         self.observation = np.array(tree["observation"])
         self.totals, self.lengths = tree["totals"].tolist(), tree["lengths"].tolist()

@@ -70,6 +70,8 @@ class _OnPolicy:
         self.algorithm, self.config, self.spaces, self.iterations = algorithm, config, spaces, iterations
         self.steps_per_iteration: int = config.num_envs * config.rollout_steps
         self._key = jax.random.key(seed)
+        self._inspect = jax.jit(self._look)
+        self._last: Any = None
 
     def _start(self) -> Learner:
         config = self.config
@@ -86,6 +88,18 @@ class _OnPolicy:
         progress = learner.iteration / iterations
         algorithm, metrics = self.algorithm.update(learner.algorithm, seen, progress, key, self.config)
         return Learner(algorithm, normaliser, learner.iteration + 1), metrics
+
+    def inspect(self, learner: Learner) -> dict[str, float]:
+        """What is only computed to be looked at, of the newest rollout; the training does not notice."""
+        if not hasattr(self.algorithm, "inspect"):
+            return {}
+        found = jax.device_get(self._inspect(learner, self._last))
+        return {name: float(value) for name, value in found.items()}
+
+    def _look(self, learner: Learner, rollout: Rollout) -> Metrics:
+        _, seen = learner.normaliser.learn(rollout, self.config.gamma)
+        metrics: Metrics = self.algorithm.inspect(learner.algorithm, seen, self.config)  # type: ignore[attr-defined]
+        return metrics
 
     def _keys(self, key: Key, iteration: Array) -> tuple[Key, Key]:
         """For the rollout and for the update of an iteration."""
@@ -120,6 +134,9 @@ class DeviceLoop(_OnPolicy):
     def learner(self, state: DeviceState) -> Learner:
         return state.learner
 
+    def with_learner(self, state: DeviceState, learner: Learner) -> DeviceState:
+        return state._replace(learner=learner)
+
     def to_tree(self, state: DeviceState) -> Any:
         """All that the training is at the end of an iteration."""
         return state
@@ -127,9 +144,11 @@ class DeviceLoop(_OnPolicy):
     def from_tree(self, tree: Any) -> DeviceState:
         return DeviceState(*tree)
 
+    goes_on_within_episodes = True
+
     def advance(self, state: DeviceState, count: int) -> tuple[DeviceState, Report]:
         first = int(state.learner.iteration)
-        state, report = self._advance(state, self._key, np.float32(self.iterations), np.int32(count))
+        state, report, self._last = self._advance(state, self._key, np.float32(self.iterations), np.int32(count))
         episodes, metrics = jax.device_get(report)
         return state, self._report(episodes, metrics, first, count)
 
@@ -148,21 +167,22 @@ class DeviceLoop(_OnPolicy):
 
     def _several(self, state: DeviceState, key: Key, iterations: Array, count: Array) -> Any:
         """`count` iterations; what they report lies in buffers for the most that one call makes."""
-        shapes = jax.eval_shape(self._iteration, state, key, iterations)[1]
-        buffers = jax.tree.map(lambda x: jnp.zeros((self.most_at_once, *x.shape), x.dtype), shapes)
+        _, report, rollout = jax.eval_shape(self._iteration, state, key, iterations)
+        buffers = jax.tree.map(lambda x: jnp.zeros((self.most_at_once, *x.shape), x.dtype), report)
+        last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rollout)
 
         def body(number: Array, carry: Any) -> Any:
-            state, buffers = carry
-            state, report = self._iteration(state, key, iterations)
-            return state, jax.tree.map(lambda buffer, x: buffer.at[number].set(x), buffers, report)
+            state, buffers, _ = carry
+            state, report, last = self._iteration(state, key, iterations)
+            return state, jax.tree.map(lambda buffer, x: buffer.at[number].set(x), buffers, report), last
 
-        return jax.lax.fori_loop(0, count, body, (state, buffers))
+        return jax.lax.fori_loop(0, count, body, (state, buffers, last))
 
     def _iteration(self, state: DeviceState, key: Key, iterations: Array) -> Any:
         rollout_key, update_key = self._keys(key, state.learner.iteration)
         environment, rollout, episodes = self._collect(state, rollout_key)
         learner, metrics = self._learn(state.learner, rollout, update_key, iterations)
-        return DeviceState(learner, environment), (episodes, metrics)
+        return DeviceState(learner, environment), (episodes, metrics), rollout
 
     def _collect(self, state: DeviceState, key: Key) -> tuple[EnvState, Rollout, Episodes]:
         shape = (self.config.rollout_steps, self.config.num_envs)
@@ -221,13 +241,21 @@ class HostLoop(_OnPolicy):
     def learner(self, state: Learner) -> Learner:
         return state
 
+    def with_learner(self, _: Learner, learner: Learner) -> Learner:
+        return learner
+
     def to_tree(self, learner: Learner) -> Any:
         """All that the training is at the end of an iteration."""
         return {"learner": learner, "environments": self.envs.to_tree()}
 
     def from_tree(self, tree: Any) -> Learner:
-        self.envs.from_tree(tree["environments"])
-        return Learner(*tree["learner"])
+        learner = Learner(*tree["learner"])
+        self.envs.from_tree(tree["environments"], int(learner.iteration))
+        return learner
+
+    @property
+    def goes_on_within_episodes(self) -> bool:
+        return self.envs.can_go_on_within_episodes
 
     def advance(self, learner: Learner, count: int) -> tuple[Learner, Report]:
         """One iteration, whatever the count: there is nothing to win by more."""
@@ -235,6 +263,7 @@ class HostLoop(_OnPolicy):
         first = int(learner.iteration) * self.steps_per_iteration
         noise, update_key = self._draw(self._key, learner.iteration)
         rollout, episodes = self._collect(learner, np.asarray(noise))
+        self._last = rollout
         learner, metrics = self._update(learner, rollout, update_key, np.float32(self.iterations))
         return learner, Report(
             episode_steps=np.array([first + step for step, _ in episodes], np.int64),

@@ -94,6 +94,37 @@ def _leaf(path: Any, leaf: Any, saved: Any) -> Any:
     return jnp.asarray(node, leaf.dtype)
 
 
+def with_weights(learner: Any, book: Path, source: str, only: str | None) -> Any:
+    """A learner that begins with the networks of another run (RUN or RUN@STEP), and with its scale of observations."""
+    from rollbook.book.book import open_book
+
+    reference, _, step = source.partition("@")
+    if step and not step.isdecimal():
+        raise UsageError(f"--init-from {source!r} is not RUN or RUN@STEP", "--init-from 9f2c@50000")
+    saved = open_book(book).run(reference).load_checkpoint(int(step) if step else None).tensors["learner"]
+    names = {only} if only else {"actor", "critic"}
+    places, structure = jax.tree_util.tree_flatten_with_path(learner.algorithm)
+    taken = [_is_part_of(names, path) for path, _ in places]
+    if not any(taken):
+        raise UsageError(f"there is no network {only!r}", "--only actor or --only critic")
+    leaves = [
+        _leaf(path, leaf, saved["algorithm"]) if take else leaf
+        for take, (path, leaf) in zip(taken, places, strict=True)
+    ]
+    normaliser = learner.normaliser
+    if normaliser.observations is not None and saved["normaliser"]["observations"] is not None:
+        normaliser = normaliser._replace(
+            observations=fill(normaliser.observations, saved["normaliser"]["observations"])
+        )
+    return learner._replace(algorithm=jax.tree.unflatten(structure, leaves), normaliser=normaliser)
+
+
+def _is_part_of(networks: set[str], path: Any) -> bool:
+    """An optimizer's moments have the names of the networks in their paths, too, and are not taken."""
+    names = {str(getattr(key, "name", "")) for key in path}
+    return bool(names & networks) and not any("optimizer" in name for name in names)
+
+
 # ---- carried elsewhere --------------------------------------------------------------------------------------------
 
 

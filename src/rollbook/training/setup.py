@@ -44,6 +44,9 @@ class Setup:
     keep_checkpoints: int = 3
     max_episode_steps: int | None = None
     capture_video: bool = False
+    init_from: str | None = None  # RUN or RUN@STEP, whose weights to begin with
+    only: str | None = None  # the network to take from there, if not all
+    cores: int | None = None  # that the process keeps to; results depend on it in their last bits
     config: Any
 
     def to_record(self, algo: str) -> dict[str, Any]:

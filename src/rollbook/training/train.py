@@ -51,7 +51,7 @@ def train(
     """Train an algorithm of ours, or of a file, on an environment. `seed=` gives one record, `seeds=` a list.
 
     `options` are those of `rollbook train`: backend, eval_every, eval_episodes, checkpoint_every, keep_checkpoints,
-    max_episode_steps, capture_video.
+    max_episode_steps, capture_video, init_from, only.
     """
     if (seed is None) == (seeds is None) and seed is not None:
         raise UsageError("both seed and seeds were given", "seed=1 for one run, seeds=[1, 2, 3] for several")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -10,11 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import jax
 import numpy as np
 
 from rollbook.errors import TrainingFailed
-from rollbook.track.run import Run
+from rollbook.track.run import Run, say
 from rollbook.training.environments import find_environment
 from rollbook.training.evaluate import Evaluator, host_policy
 from rollbook.training.on_policy import DeviceLoop, HostLoop, Report
@@ -46,10 +46,15 @@ class Loop(Protocol):
     steps_per_iteration: int
     most_at_once: int  # iterations of one call of advance
 
+    @property
+    def goes_on_within_episodes(self) -> bool: ...
+
     def start(self) -> Any: ...
     def compile(self, state: Any) -> float: ...
     def advance(self, state: Any, count: int) -> tuple[Any, Report]: ...
     def learner(self, state: Any) -> Any: ...
+    def with_learner(self, state: Any, learner: Any) -> Any: ...
+    def inspect(self, learner: Any) -> dict[str, float]: ...
     def to_tree(self, state: Any) -> Any: ...
     def from_tree(self, tree: Any) -> Any: ...
 
@@ -88,6 +93,8 @@ class Trainer:
                 rate = count * self.loop.steps_per_iteration / (time.perf_counter() - began)
                 done += count
                 self._log(report, rate)
+                learner, step = self.loop.learner(state), self._step(done)
+                self.run.log(lambda: self.loop.inspect(learner), step, "debug")  # noqa: B023 - called at once
                 self._after(state, done)
         if self._stop:
             self._save(state, done)
@@ -102,8 +109,23 @@ class Trainer:
         state = self.loop.start()
         found = self.run.starting_point(like=self.loop.to_tree(state))
         if found is None:
-            return state, 0
+            return self._with_weights_of_another(state), 0
+        self._say_what_is_not_exact(found.extra)
         return self.loop.from_tree(found.tensors), int(found.extra["iterations"])
+
+    def _with_weights_of_another(self, state: Any) -> Any:
+        if self.setup.init_from is None:
+            return state
+        from rollbook.training.policies import with_weights
+
+        learner = with_weights(self.loop.learner(state), self.run.book, self.setup.init_from, self.setup.only)
+        return self.loop.with_learner(state, learner)
+
+    def _say_what_is_not_exact(self, saved: Any) -> None:
+        if not self.loop.goes_on_within_episodes:
+            say(f"{self.setup.env} cannot be saved within an episode: its episodes begin anew", always=True)
+        if saved["cores"] != (cores := len(os.sched_getaffinity(0))):
+            say(f"saved on {saved['cores']} cores, going on with {cores}: the last bits may differ", always=True)
 
     def _after(self, state: Any, done: int) -> None:
         """What is due at the end of an iteration. The checkpoint comes last: all that was logged before is in it."""
@@ -175,7 +197,7 @@ class Trainer:
         self.run.video("rollout", frames, fps, step)
 
     def _save(self, state: Any, done: int) -> None:
-        extra = {"iterations": done, "cores": jax.device_count()}
+        extra = {"iterations": done, "cores": len(os.sched_getaffinity(0))}
         self.run.checkpoint(self._step(done), self.loop.to_tree(state), extra, keep=self.setup.keep_checkpoints)
 
     @contextlib.contextmanager

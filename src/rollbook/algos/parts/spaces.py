@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,20 @@ class Spaces:
         """An algorithm's action, if continuous nominally from -1 to 1, on the environment's scale and in its bounds."""
         if self.discrete:
             return action + self.first_action if self.first_action else action
+        if self._scale is None:
+            return action
         xp = namespace(action)
+        lowest, highest, half, centre = self._scale
+        return xp.minimum(xp.maximum(action, lowest), highest) * half + centre
+
+    @cached_property
+    def _scale(self) -> tuple[Any, Any, Any, Any] | None:
+        """Limits of an action, its factor and what is added to it; None where nothing is bounded."""
         low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
         bounded = np.isfinite(low) & np.isfinite(high)
         if not bounded.any():
-            return action
-        centre = np.where(bounded, (low + high) / 2, 0).astype(np.float32)
-        half = np.where(bounded, (high - low) / 2, 1).astype(np.float32)
-        within = xp.clip(action, np.where(bounded, -1, -np.inf), np.where(bounded, 1, np.inf))
-        return within * half + centre
+            return None
+        limit = np.where(bounded, np.float32(1), np.float32(np.inf))
+        with np.errstate(invalid="ignore"):
+            half, centre = np.where(bounded, (high - low) / 2, 1), np.where(bounded, (high + low) / 2, 0)
+        return -limit, limit, half.astype(np.float32), centre.astype(np.float32)

@@ -1,0 +1,84 @@
+"""Tasks so small that an algorithm solves them in a second, and that a broken one does not solve at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.experimental.functional import FuncEnv
+
+from rollbook.algos.parts.spaces import Spaces
+from rollbook.training.device import DeviceEnvs
+from rollbook.training.on_policy import DeviceLoop
+
+
+class Treadmill(FuncEnv):
+    """Stay for 0.2 a step, or leave for 1 and the end. With gamma 0.9, staying is worth 2: but only to who knows that
+    the time limit of four steps is not the end of the task. Counted as an end, it makes staying worth 0.7 at most.
+    """
+
+    STAY, LEAVE = 0, 1
+    spaces = Spaces(observation=(1,), discrete=True, actions=2)
+    limit = 4
+
+    def initial(self, rng, params=None):
+        return jnp.zeros((), bool)
+
+    def transition(self, state, action, rng, params=None):
+        return action == self.LEAVE
+
+    def observation(self, state, rng, params=None):
+        return jnp.ones(1)
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return jnp.where(next_state, 1.0, 0.2)
+
+    def terminal(self, state, rng, params=None):
+        return state
+
+
+class Mirror(FuncEnv):
+    """Answer the observation x with the action x; one step an episode, the reward is minus the squared error."""
+
+    spaces = Spaces(observation=(1,), discrete=False, actions=1, low=(-1.0,), high=(1.0,))
+    limit = 1
+
+    def initial(self, rng, params=None):
+        return jax.random.uniform(rng, (1,), minval=-0.8, maxval=0.8)
+
+    def transition(self, state, action, rng, params=None):
+        return state
+
+    def observation(self, state, rng, params=None):
+        return state
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return -jnp.square(action - state).sum()
+
+    def terminal(self, state, rng, params=None):
+        return jnp.ones((), bool)
+
+
+def learn(algorithm: Any, task: Any, config: Any, iterations: int, seed: int = 0) -> Any:
+    """The actor after so many iterations on the device."""
+    envs = DeviceEnvs(task(), config.num_envs, task.limit)
+    loop = DeviceLoop(envs, algorithm, config, task.spaces, seed, iterations)
+    state = loop.start()
+    done = 0
+    while done < iterations:
+        count = min(loop.most_at_once, iterations - done)
+        state, _ = loop.advance(state, count)
+        done += count
+    return state.learner.algorithm.actor
+
+
+def probability_to_stay(actor: Any) -> float:
+    return float(np.exp(actor(jnp.ones(1)).log_probs)[Treadmill.STAY])
+
+
+def mirror_error(actor: Any) -> float:
+    """Root mean square of what the best action misses."""
+    x = jnp.linspace(-0.8, 0.8, 33)[:, None]
+    return float(jnp.sqrt(jnp.square(jnp.clip(actor(x).mode(), -1, 1) - x).mean()))

@@ -1,0 +1,272 @@
+"""The shared maths against plain loops, closed forms and autodiff."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollbook.algos import ppo, trpo, vpg
+from rollbook.algos.parts.actor_critic import explained_variance, make_actor, make_critic
+from rollbook.algos.parts.distributions import Categorical, Gaussian, draw_noise
+from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check, fields_of
+from rollbook.algos.parts.gae import advantages
+from rollbook.algos.parts.networks import make_torso
+from rollbook.algos.parts.running import no_statistics, normalised, scaled, with_batch
+from rollbook.algos.parts.spaces import Spaces
+from rollbook.errors import InvalidConfig
+
+DISCRETE = Spaces(observation=(3,), discrete=True, actions=4)
+CONTINUOUS = Spaces(observation=(3,), discrete=False, actions=2, low=(-1, -1), high=(1, 1))
+
+
+# ---- advantages ---------------------------------------------------------------------------------------------------
+
+
+def by_definition(reward, value, next_value, terminated, truncated, gamma, gae_lambda):
+    """The sum of equation 16, an episode and a step at a time."""
+    steps, envs = reward.shape
+    result = np.zeros_like(reward)
+    for env in range(envs):
+        for step in range(steps):
+            weight = 1.0
+            for later in range(step, steps):
+                ahead = 0.0 if terminated[later, env] else next_value[later, env]
+                result[step, env] += weight * (reward[later, env] + gamma * ahead - value[later, env])
+                if terminated[later, env] or truncated[later, env]:
+                    break
+                weight *= gamma * gae_lambda
+    return result
+
+
+@given(seed=st.integers(0, 2**32 - 1), gamma=st.sampled_from([0.0, 0.9, 1.0]), gae_lambda=st.sampled_from([0, 0.95, 1]))
+def test_advantages_are_the_sum_of_their_definition(seed: int, gamma: float, gae_lambda: float) -> None:
+    rng = np.random.default_rng(seed)
+    reward, value, next_value = rng.normal(size=(3, 7, 2)).astype(np.float32)
+    terminated, truncated = rng.random((2, 7, 2)) < 0.2
+    truncated &= ~terminated
+
+    found = advantages(reward, value, next_value, terminated, truncated, gamma=gamma, gae_lambda=gae_lambda)
+
+    expected = by_definition(reward, value, next_value, terminated, truncated, gamma, gae_lambda)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+# ---- distributions ------------------------------------------------------------------------------------------------
+
+
+def test_samples_of_a_categorical_come_as_often_as_it_says() -> None:
+    policy = Categorical(jnp.array([0.0, 1.0, -1.0, 2.0]))
+    noise = draw_noise(jax.random.key(1), (200_000,), DISCRETE)
+
+    counts = np.bincount(np.asarray(policy.sample(noise)), minlength=4)
+
+    np.testing.assert_allclose(counts / 200_000, np.exp(policy.log_probs), atol=0.005)
+
+
+def test_a_gaussian_agrees_with_the_textbook() -> None:
+    from scipy import stats
+
+    mean, log_std = np.array([[0.3, -1.0]], np.float32), np.array([-0.5, 0.2], np.float32)
+    policy, action = Gaussian(jnp.array(mean), jnp.array(log_std)), jnp.array([[0.1, 0.4]])
+
+    expected = stats.norm.logpdf(action, mean, np.exp(log_std)).sum()
+    assert float(policy.log_prob(action)[0]) == pytest.approx(expected, rel=1e-5)
+    assert float(policy.entropy()[0]) == pytest.approx(stats.norm.entropy(mean, np.exp(log_std)).sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Categorical(jnp.array([0.0, 1.0, -1.0, 2.0])), Categorical(jnp.array([1.0, 0.0, 0.0, 0.5]))),
+        (
+            Gaussian(jnp.array([0.3, -1.0]), jnp.array([-0.5, 0.2])),
+            Gaussian(jnp.array([0.0, -0.8]), jnp.array([-0.3, 0.0])),
+        ),
+    ],
+    ids=["categorical", "gaussian"],
+)
+def test_the_divergence_is_the_mean_log_ratio_of_samples(first, second) -> None:
+    spaces = DISCRETE if isinstance(first, Categorical) else CONTINUOUS
+    action = first.sample(draw_noise(jax.random.key(1), (400_000,), spaces))
+
+    estimate = (first.log_prob(action) - second.log_prob(action)).mean()
+    assert float(first.kl(second)) == pytest.approx(float(estimate), abs=0.01)
+    assert float(first.kl(first)) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("spaces", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+def test_numpy_and_jax_act_alike(spaces: Spaces) -> None:
+    config = ppo.Config(hidden_sizes=(8, 8))
+    actor = make_actor(jax.random.key(1), spaces, config)
+    observation = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
+    noise = np.asarray(draw_noise(jax.random.key(2), (5,), spaces))
+
+    on_host = ppo.act(jax.device_get(actor), observation, noise)
+
+    assert isinstance(on_host, np.ndarray)
+    np.testing.assert_allclose(on_host, ppo.act(actor, jnp.asarray(observation), noise), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        ppo.act(jax.device_get(actor), observation, None), ppo.act(actor, jnp.asarray(observation), None), atol=1e-5
+    )
+
+
+# ---- networks, statistics, spaces -----------------------------------------------------------------------------------
+
+
+def test_hidden_weights_are_orthogonal_and_biases_zero() -> None:
+    torso = make_torso(jax.random.key(1), (3,), (16, 16), "tanh")
+
+    weight = np.asarray(torso.layers[1].weight)
+    np.testing.assert_allclose(weight.T @ weight, 2 * np.eye(16), atol=1e-5)
+    assert not np.any(torso.layers[1].bias)
+
+
+def test_images_go_through_convolutions_one_by_one_or_many() -> None:
+    spaces = Spaces(observation=(84, 84, 4), discrete=True, actions=3)
+    critic = make_critic(jax.random.key(1), spaces, ppo.Config())
+    images = np.random.default_rng(1).integers(0, 256, (2, 3, 84, 84, 4), np.uint8)
+
+    values = critic(images)
+
+    assert values.shape == (2, 3)
+    assert float(critic(images[1, 2])) == pytest.approx(float(values[1, 2]), rel=1e-4)
+
+
+def test_batches_leave_the_statistics_of_all_their_members() -> None:
+    rng = np.random.default_rng(1)
+    batches = [rng.normal(5, 3, (size, 2)).astype(np.float32) for size in (1, 10, 500)]
+    statistics = no_statistics((2,))
+
+    for batch in batches:
+        statistics = with_batch(statistics, jnp.asarray(batch))
+
+    everything = np.concatenate(batches)
+    np.testing.assert_allclose(statistics.mean, everything.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(statistics.std, everything.std(axis=0), rtol=1e-4)
+    assert abs(float(normalised(statistics, jnp.asarray(everything)).mean())) < 1e-3
+    assert float(scaled(statistics, jnp.full(2, 1e9)).max()) == 10.0
+
+
+def test_statistics_of_nothing_change_nothing() -> None:
+    x = jnp.array([1.5, -2.0])
+
+    np.testing.assert_array_equal(normalised(no_statistics((2,)), x), x)
+
+
+@pytest.mark.parametrize("make", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+def test_actions_are_rescaled_to_the_bounds_of_the_environment(make) -> None:
+    spaces = Spaces(observation=(1,), discrete=False, actions=3, low=(-2, 0, -np.inf), high=(2, 10, np.inf))
+
+    action = spaces.to_environment(make(np.array([[0.5, 0.5, 7.0], [-3.0, 3.0, -7.0]], np.float32)))
+
+    np.testing.assert_allclose(action, [[1.0, 7.5, 7.0], [-2.0, 10.0, -7.0]])
+
+
+def test_explained_variance_is_one_for_the_truth_and_nothing_for_a_constant() -> None:
+    target = jnp.arange(5.0)
+
+    assert float(explained_variance(target, target)) == pytest.approx(1.0)
+    assert float(explained_variance(jnp.zeros(5), target)) == pytest.approx(0.0, abs=1e-6)
+
+
+# ---- TRPO's own ---------------------------------------------------------------------------------------------------
+
+
+def test_conjugate_gradients_solve_a_linear_system() -> None:
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(6, 6))
+    matrix, b = jnp.asarray(root @ root.T + np.eye(6), jnp.float32), jnp.asarray(rng.normal(size=6), jnp.float32)
+
+    x = trpo.conjugate_gradient(lambda vector: matrix @ vector, b, 20)
+
+    np.testing.assert_allclose(x, np.linalg.solve(matrix, b), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("spaces", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+def test_the_line_search_keeps_the_divergence_below_its_limit(spaces: Spaces) -> None:
+    config = trpo.Config(hidden_sizes=(8,), max_kl=0.01)
+    actor = make_actor(jax.random.key(1), spaces, config)
+    rng = np.random.default_rng(1)
+    observation = jnp.asarray(rng.normal(size=(64, 3)), jnp.float32)
+    action = actor(observation).sample(draw_noise(jax.random.key(2), (64,), spaces))
+    log_prob = actor(observation).log_prob(action)
+    advantage = jnp.asarray(rng.normal(size=64), jnp.float32)
+    batch = trpo.Batch(observation, action, log_prob, advantage, advantage, advantage)
+    gradient, _ = trpo.ravel_pytree(jax.grad(trpo.surrogate)(actor, batch, config))
+
+    far = 1000 * gradient
+    _, refused = trpo.line_search(actor, far, batch, dataclasses.replace(config, backtracks=1))
+    moved, accepted = trpo.line_search(actor, 10 * gradient, batch, dataclasses.replace(config, backtracks=100))
+
+    assert float(refused["losses/step_accepted"]) == 0.0
+    assert float(accepted["losses/step_accepted"]) == 1.0
+    assert 0 < float(trpo.mean_kl(actor, moved, observation)) <= 0.01
+    assert float(trpo.surrogate(moved, batch, config)) > float(trpo.surrogate(actor, batch, config))
+
+
+# ---- configurations -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    gamma: Share = 0.99
+    """discount of future rewards"""
+    count: Count = 4
+    rate: Positive | None = None
+    """a limit"""
+    sizes: Sizes = (64, 64)
+    mode: Literal["a", "b"] = "a"
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def test_the_string_below_a_field_is_its_documentation() -> None:
+    fields = fields_of(Example)
+
+    assert fields["gamma"].doc == "discount of future rewards"
+    assert fields["count"].doc == ""
+    assert fields["rate"].default is None
+    assert fields["gamma"].allowed == "a number, from 0 to 1"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "must"),
+    [
+        ({"gamma": 1.5}, "gamma must be a number, from 0 to 1"),
+        ({"gamma": float("nan")}, "gamma must be a number, from 0 to 1"),
+        ({"count": 0}, "count must be a whole number, at least 1"),
+        ({"count": 2.0}, "count must be a whole number, at least 1"),
+        ({"count": True}, "count must be a whole number, at least 1"),
+        ({"rate": 0.0}, "rate must be a number, more than 0 or none"),
+        ({"sizes": (64, 0)}, "sizes must be whole numbers separated by commas, each at least 1"),
+        ({"mode": "c"}, "mode must be a or b"),
+    ],
+)
+def test_a_value_out_of_bounds_is_named_with_its_bounds(wrong, must: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        Example(**wrong)
+
+    name, value = next(iter(wrong.items()))
+    assert raised.value.message == f"{name} is {value!r}"
+    assert raised.value.hint == must
+
+
+@pytest.mark.parametrize("algorithm", [ppo, trpo, vpg], ids=lambda module: module.__name__)
+def test_every_parameter_is_documented(algorithm) -> None:
+    undocumented = [field.name for field in fields_of(algorithm.Config).values() if not field.doc]
+
+    assert undocumented == []
+
+
+def test_minibatches_must_divide_the_rollout() -> None:
+    with pytest.raises(InvalidConfig, match="4 x 128 steps cannot be divided into 3 minibatches"):
+        ppo.Config(minibatches=3)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rollbook.errors import UnknownEnvironment, UnsuitableEnvironment, UsageError
+from rollbook.training.environments import find_environment, to_spaces
+from rollbook.training.snapshots import can_snapshot, restore, snapshot
+
+
+def test_a_twin_runs_on_the_device_unless_told_otherwise() -> None:
+    assert find_environment("CartPole-v1").backend == "device"
+    assert find_environment("rollbook/CartPole-v1").backend == "device"
+    assert find_environment("CartPole-v1", "host").backend == "host"
+    assert find_environment("cartpole-continuous-v0", "host").env_id == "rollbook/cartpole-continuous-v0"
+    assert find_environment("Hopper-v5").backend == "host"
+
+
+def test_what_has_no_functions_cannot_run_on_the_device() -> None:
+    with pytest.raises(UnknownEnvironment, match="'Hopper-v5' is no functional domain") as raised:
+        find_environment("Hopper-v5", "device")
+
+    assert raised.value.hint == "--backend host runs any Gymnasium environment"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("CartPol-v1", "CartPole-v1"), ("HalfCheeta-v5", "HalfCheetah-v5"), ("cartpole-continous-v0", "")],
+)
+def test_an_unknown_environment_is_answered_with_the_nearest_names(wrong: str, meant: str) -> None:
+    with pytest.raises(UnknownEnvironment, match=f"there is no environment '{wrong}'") as raised:
+        find_environment(wrong)
+
+    assert (meant or "cartpole-continuous-v0") in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("module", "env_id", "command"),
+    [
+        ("mujoco", "Hopper-v5", "pip install 'rollbook[mujoco]'"),
+        ("ale_py", "ALE/Pong-v5", "pip install 'rollbook[atari]'"),
+        ("Box2D", "LunarLander-v3", "pip install 'rollbook[box2d]'"),
+    ],
+)
+def test_a_missing_package_is_answered_with_the_command_that_installs_it(
+    module: str, env_id: str, command: str
+) -> None:
+    program = f"""
+import sys
+sys.modules[{module!r}] = None
+from rollbook.errors import UnknownEnvironment
+from rollbook.training.environments import find_environment
+try:
+    find_environment({env_id!r})
+except UnknownEnvironment as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
+
+    assert ended.stdout == f"{env_id!r} needs a package that is not installed\nhint: {command}\n", ended.stderr
+
+
+def test_unsuitable_spaces_are_named() -> None:
+    box = gymnasium.spaces.Box(-1, 1, (3,))
+    with pytest.raises(UnsuitableEnvironment, match="X takes actions of MultiDiscrete"):
+        to_spaces("X", box, gymnasium.spaces.MultiDiscrete([2, 2]))
+    with pytest.raises(UnsuitableEnvironment, match="X has observations of Text"):
+        to_spaces("X", gymnasium.spaces.Text(5), gymnasium.spaces.Discrete(2))
+    with pytest.raises(UnsuitableEnvironment, match="X gives images of 10 x 10"):
+        to_spaces("X", gymnasium.spaces.Box(0, 255, (10, 10, 3), np.uint8), gymnasium.spaces.Discrete(2))
+    with pytest.raises(UsageError, match="max_episode_steps is 0"):
+        find_environment("CartPole-v1", max_episode_steps=0)
+
+
+def test_other_observations_become_one_flat_vector() -> None:
+    assert find_environment("FrozenLake-v1").spaces.observation == (16,)
+    assert find_environment("Blackjack-v1").spaces.observation == (32 + 11 + 2,)
+
+
+def test_a_time_limit_of_the_users_own_counts() -> None:
+    environment = find_environment("Hopper-v5", max_episode_steps=3)
+    env = environment.make()
+    env.reset(seed=1)
+
+    ends = [env.step(np.zeros(3))[2:4] for _ in range(3)]
+
+    assert ends == [(False, False), (False, False), (False, True)]
+    env.close()
+
+
+MUJOCO = ["HalfCheetah", "Hopper", "Walker2d", "Swimmer", "Ant", "Humanoid", "Reacher", "InvertedDoublePendulum"]
+CLASSIC = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("env_id", [*(f"{name}-v5" for name in MUJOCO), *CLASSIC])
+def test_a_simulator_goes_on_exactly_from_its_snapshot(env_id: str) -> None:
+    first, second = (gymnasium.make(env_id, max_episode_steps=60) for _ in range(2))
+    first.reset(seed=1)
+    first.action_space.seed(1)
+    for _ in range(37):
+        _, _, terminated, _, _ = first.step(first.action_space.sample())
+        if terminated:
+            first.reset()
+    assert can_snapshot(first)
+    second.reset(seed=5)
+    restore(second, snapshot(first))
+
+    for _ in range(150):
+        action = first.action_space.sample()
+        one, other = first.step(action), second.step(action)
+        np.testing.assert_array_equal(one[0], other[0])
+        assert one[1:4] == other[1:4]
+        if one[2] or one[3]:
+            np.testing.assert_array_equal(first.reset()[0], second.reset()[0])
+    first.close()
+    second.close()
+
+
+def test_atari_is_seen_as_the_field_sees_it() -> None:
+    environment = find_environment("ALE/Breakout-v5")
+    assert environment.spaces.observation == (84, 84, 4)
+    env = environment.make()
+    observation, _ = env.reset(seed=1)
+    rewards, lives, lengths = set(), 0, []
+    length = 0
+    rng = np.random.default_rng(1)
+    for _ in range(600):
+        observation, reward, terminated, _, info = env.step(int(rng.integers(4)))
+        rewards.add(float(reward))
+        length += 1
+        if terminated:
+            lengths.append(length)
+            length = 0
+            lives += not info["rollbook/task_over"]
+            env.reset()
+
+    assert observation.dtype == np.uint8
+    assert rewards <= {-1.0, 0.0, 1.0}
+    assert lives >= 3  # a lost life ended an episode, and the game went on
+    env.close()
+    whole = environment.make(training=False)
+    whole.reset(seed=1)
+    total, over = 0.0, False
+    while not over:
+        _, reward, over, _, info = whole.step(int(rng.integers(4)))
+        total += float(reward)
+    assert info["lives"] == 0
+    whole.close()

@@ -1,0 +1,242 @@
+"""The rules of training that hold everywhere, each as a test of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rollbook
+from rollbook.training.environments import find_environment
+from rollbook.training.host import HostEnvs
+from rollbook.training.setup import Setup
+from rollbook.training.train import Labels, make_setup, train_one
+from rollbook.training.trainer import Trainer
+
+SMALL = {"num_envs": 2, "rollout_steps": 64, "minibatches": 2, "epochs": 2, "hidden_sizes": (8,)}
+OTHERS = {"num_envs": 2, "rollout_steps": 64, "value_steps": 5, "hidden_sizes": (8,)}
+
+
+def small_setup(algorithm: str = "ppo", env: str = "CartPole-v1", **changes: Any) -> Setup:
+    config = {**(SMALL if algorithm == "ppo" else OTHERS), **changes.pop("config", {})}
+    options = {"steps": 1280, "eval_every": 512, "checkpoint_every": 256, "eval_episodes": 2, **changes}
+    return make_setup(algorithm, env, preset="none", sources=[config], **options)
+
+
+def metrics_of(record: rollbook.RunRecord) -> dict[str, list[tuple[int, float]]]:
+    """Everything but the timing."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    relation = rollbook.open().sql(
+        f"select name, step, value from metrics where run_id = '{record.run_id}' and name <> 'charts/SPS' "
+        "order by name, step, value"
+    )
+    for name, step, value in relation.fetchall():
+        found.setdefault(name, []).append((step, value))
+    return found
+
+
+def last_tensors(record: rollbook.RunRecord) -> list[np.ndarray[Any, Any]]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(record.load_checkpoint().tensors["learner"])]
+
+
+def assert_same(first: rollbook.RunRecord, second: rollbook.RunRecord) -> None:
+    assert metrics_of(first) == metrics_of(second)
+    for one, other in zip(last_tensors(first), last_tensors(second), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# ---- a time limit is not the end of the task ------------------------------------------------------------------------
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Counts its steps; ends at the fifth if told to stop."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.count += 1
+        return np.array([self.count], np.float32), 1.0, bool(action) and self.count == 5, False, {}
+
+
+@pytest.mark.parametrize(("stops", "length"), [(1, 5), (0, 7)], ids=["terminated", "truncated"])
+def test_host_steps_hand_out_the_true_final_observation(stops: int, length: int) -> None:
+    envs = HostEnvs(lambda: gymnasium.wrappers.TimeLimit(Counter(), 7), 2, seed=1)
+    envs.reset()
+
+    made = [envs.step(np.array([stops, stops])) for _ in range(length)]
+
+    last, ended = made[-1]
+    assert last.next_observation.tolist() == [[length], [length]]
+    assert envs.observation.tolist() == [[0], [0]]
+    assert last.terminated.all() == (stops == 1)
+    assert last.truncated.all() == (stops == 0)
+    assert [(episode.total, episode.length) for episode in ended] == [(length, length)] * 2
+    assert not any(step.terminated.any() or step.truncated.any() for step, _ in made[:-1])
+
+
+def test_device_steps_hand_out_the_true_final_observation_and_no_junk_transition() -> None:
+    environment = find_environment("Pendulum-v1", max_episode_steps=5)
+    envs = environment.on_device(3)
+    state = envs.reset(jax.random.key(0))
+    seen = []
+    for number in range(10):
+        fresh = envs.draw(jax.random.key(number), ())
+        before = state.observation
+        state, made = envs.step(state, jnp.zeros((3, 1)), jax.random.split(jax.random.key(1), 3), fresh)
+        seen.append((before, made, state.observation, fresh.observation))
+
+    for number, (before, made, after, fresh) in enumerate(seen):
+        last = number % 5 == 4
+        assert bool(made.truncated.all()) is last
+        assert not made.terminated.any()
+        assert made.episode_length.tolist() == [number % 5 + 1] * 3
+        np.testing.assert_array_equal(after, fresh if last else made.next_observation)
+        assert not np.array_equal(before, made.next_observation)
+
+
+def test_one_environment_that_resets_leaves_the_others_alone() -> None:
+    environment = find_environment("CartPole-v1")
+    envs = environment.on_device(2)
+    state = envs.reset(jax.random.key(0))
+    tilted = jnp.array([[0.0, 0.0, 0.3, 0.0], [0.0, 0.0, 0.0, 0.0]])  # the first pole has fallen
+    state = state._replace(inner=tilted, observation=tilted)
+    fresh = envs.draw(jax.random.key(1), ())
+
+    state, made = envs.step(state, jnp.array([1, 1]), jax.random.split(jax.random.key(1), 2), fresh)
+
+    assert made.terminated.tolist() == [True, False]
+    np.testing.assert_array_equal(state.observation[0], fresh.observation[0])
+    np.testing.assert_array_equal(state.observation[1], made.next_observation[1])
+    assert state.elapsed.tolist() == [0, 1]
+
+
+# ---- same seed, same numbers; seeds are independent ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("trpo", "Pendulum-v1"), ("vpg", "Hopper-v5")])
+def test_same_seed_same_numbers(book: Path, algorithm: str, env: str) -> None:
+    first, second = (train_one(small_setup(algorithm, env), Labels(), None) for _ in range(2))
+    other = train_one(dataclasses.replace(small_setup(algorithm, env), seed=2), Labels(), None)
+
+    assert_same(first, second)
+    assert metrics_of(first) != metrics_of(other)
+
+
+# ---- resume is exact ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["vpg", "trpo", "ppo"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "Acrobot-v1"])
+def test_resume_is_exact(book: Path, algorithm: str, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = "host" if env == "Acrobot-v1" else "auto"
+    changes: dict[str, Any] = {
+        "config": {"normalise_observations": True, "normalise_rewards": True},
+        "backend": backend,
+    }
+    setup = small_setup(algorithm, env, **changes)
+    whole = train_one(setup, Labels(), None)
+
+    class Killed(Exception):
+        pass
+
+    def killed(self: Trainer, *_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        # It dies while it is about to evaluate for the second time: after the checkpoint at 768.
+        patch.setattr(Trainer, "_evaluate", _at_second_call(Trainer._evaluate, killed))
+        with pytest.raises(Killed):
+            train_one(setup, Labels(), None)
+    died = rollbook.open().runs("status = 'failed'")[0]
+    assert [checkpoint.step for checkpoint in died.checkpoints()] == [256, 512, 768]
+    monkeypatch.setenv("ROLLBOOK_RESUME", died.run_id)
+    resumed = train_one(setup, Labels(), None)
+
+    assert resumed.run_id == died.run_id
+    assert resumed.status == "finished"
+    assert_same(whole, resumed)
+
+
+def _at_second_call(usual: Any, other: Any) -> Any:
+    calls = []
+
+    def call(*args: Any) -> Any:
+        calls.append(1)
+        return (other if len(calls) == 2 else usual)(*args)
+
+    return call
+
+
+def test_more_iterations_in_one_call_do_not_change_the_numbers(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = train_one(small_setup(), Labels(), None)
+    monkeypatch.setattr("rollbook.training.on_policy.STEPS_AT_ONCE", 1)
+    other = train_one(small_setup(), Labels(), None)
+
+    assert_same(one, other)
+
+
+# ---- episodes as seen by the task -----------------------------------------------------------------------------------
+
+
+def test_logged_returns_are_unnormalised_and_actions_rescaled(book: Path) -> None:
+    record = train_one(
+        small_setup("ppo", "Pendulum-v1", config={"normalise_rewards": True, "normalise_observations": True}),
+        Labels(),
+        None,
+    )
+
+    returns = [value for _, value in metrics_of(record)["charts/episodic_return"]]
+    assert all(-2000 < value < -100 for value in returns)
+    assert {length for _, length in metrics_of(record)["charts/episodic_length"]} == {200.0}
+
+
+def test_steps_count_environment_steps_of_all_environments(book: Path) -> None:
+    record = train_one(small_setup("ppo", "Pendulum-v1"), Labels(), None)
+
+    # Two environments of 200 steps end together after 400, 800 and 1200 steps in all.
+    assert [step for step, _ in metrics_of(record)["charts/episodic_return"]] == [400, 400, 800, 800, 1200, 1200]
+    assert record.checkpoints()[-1].step == 1280
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_good_checkpoint(book: Path) -> None:
+    from rollbook.errors import TrainingFailed
+
+    setup = small_setup("ppo", "Pendulum-v1", config={"lr": 1e30, "max_grad_norm": 1e30})
+    with pytest.raises(TrainingFailed, match=r"losses/\w+ is (nan|inf|-inf) at step \d+"):
+        train_one(setup, Labels(), None)
+
+    failed = rollbook.open().runs()[0]
+    assert failed.status == "failed"
+    for checkpoint in failed.checkpoints():
+        tensors = jax.tree.leaves(failed.load_checkpoint(checkpoint.step).tensors["learner"])
+        assert all(np.isfinite(leaf).all() for leaf in tensors if np.issubdtype(np.asarray(leaf).dtype, np.floating))
+
+
+def test_evaluation_does_not_change_the_training(book: Path) -> None:
+    with_it = train_one(small_setup(), Labels(), None)
+    without = train_one(small_setup(eval_every=0), Labels(), None)
+
+    names = [name for name in metrics_of(with_it) if not name.startswith("eval/")]
+    assert {name: metrics_of(with_it)[name] for name in names} == metrics_of(without)
+    assert "eval/return" in metrics_of(with_it)
+
+
+def test_debug_metrics_do_not_change_the_training(book: Path) -> None:
+    usual = train_one(small_setup(), Labels(), None)
+    looked_at = train_one(small_setup(), Labels(verbosity="debug"), None)
+
+    names = [name for name in metrics_of(looked_at) if not name.startswith("debug/")]
+    assert {name: metrics_of(looked_at)[name] for name in names} == metrics_of(usual)
+    assert {"debug/gradient_norm", "debug/actor_weight_norm", "debug/advantage_p50"} <= metrics_of(looked_at).keys()

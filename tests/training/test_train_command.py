@@ -1,0 +1,239 @@
+"""`rollbook train`, `eval` and `export policy` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Cli
+
+import rollbook
+
+SMALL = ["--num-envs", "2", "--rollout-steps", "64", "--minibatches", "2", "--epochs", "2", "--hidden-sizes", "8"]
+SHORT = ["--steps", "512", "--eval-every", "256", "--checkpoint-every", "256", "--preset", "none"]
+
+
+def test_each_seed_is_a_run_of_its_own(cli: Cli, book: Path) -> None:
+    answer = cli("train", "ppo", "CartPole-v1", "--seeds", "3,5", *SHORT, *SMALL, "--tags", "pilot", "--json")
+
+    assert answer.code == 0, answer.err
+    assert [(run["seed"], run["status"]) for run in answer.json] == [(3, "finished"), (5, "finished")]
+    runs = rollbook.open().runs("'pilot' in tags and algo = 'ppo' and env = 'CartPole-v1'")
+    assert sorted(run.config["seed"] for run in runs) == [3, 5]
+    assert {len(run.checkpoints()) for run in runs} == {2}
+    assert "seed 3" in answer.err
+    assert "100%" in answer.err
+
+
+def test_the_stored_command_makes_the_same_run_again(cli: Cli, book: Path) -> None:
+    cli("train", "ppo", "CartPole-v1", "--seeds", "7", *SHORT, *SMALL, "--lr", "0.001")
+    run = rollbook.open().runs()[0]
+
+    command = run.stored().info.command
+    assert command[1:4] == ["-m", "rollbook", "train"]
+    again = cli(*command[3:])
+
+    assert again.code == 0, again.err
+    first, second = rollbook.open().runs("true")
+    changed = {key for key in first.config if first.config[key] != second.config[key]}
+    assert changed == set()
+
+
+def test_set_beats_the_file_and_the_file_beats_the_preset(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("lr = 0.5\ngamma = 0.5\n")
+
+    answer = cli("train", "ppo", "CartPole-v1", "--config", "mine.toml", "--set", "lr=0.25", "--print-config")
+
+    assert "lr = 0.25\n" in answer.out
+    assert "gamma = 0.5\n" in answer.out
+    (tmp_path / "again.toml").write_text(answer.out)
+    assert cli("train", "ppo", "CartPole-v1", "--config", "again.toml", "--print-config").out == answer.out
+
+
+def test_help_of_an_algorithm_shows_every_parameter(cli: Cli) -> None:
+    import dataclasses
+
+    from rollbook.algos import ppo
+
+    answer = cli("train", "ppo", "--help")
+
+    for field in dataclasses.fields(ppo.Config):
+        assert f"  {field.name}" in answer.out
+    assert "discount of future rewards" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["pppo", "CartPole-v1"], "there is no algorithm 'pppo'", "did you mean 'ppo'"),
+        (["nothing.py", "CartPole-v1"], "there is no file nothing.py", "Config, init, act and update"),
+        (["ppo", "CartPol-v1"], "there is no environment 'CartPol-v1'", "did you mean 'CartPole-v1'"),
+        (["ppo", "CartPole-v1", "--set", "lrr=1"], "ppo has no parameter 'lrr'", "did you mean 'lr'?"),
+        (["ppo", "CartPole-v1", "--lr", "fast"], "lr is 'fast'", "lr must be a number, more than 0"),
+        (["ppo", "CartPole-v1", "--gamma", "2"], "gamma is 2.0", "gamma must be a number, from 0 to 1"),
+        (["ppo", "CartPole-v1", "--minibatches", "3"], "cannot be divided into 3 minibatches", "divide"),
+        (["ppo", "CartPole-v1", "--steps", "-5"], "steps is -5", "--steps 500000"),
+        (["ppo", "CartPole-v1", "--seeds", "x"], "--seeds 'x' is no list", "--seeds 1,2,3"),
+        (["ppo", "CartPole-v1", "--seeds", "1,1"], "names a seed twice", "--seeds 1,2,3"),
+        (["ppo", "CartPole-v1", "--preset", "best"], "ppo has no preset 'best'", "none"),
+        (["ppo", "CartPole-v1", "--lr"], "--lr has no value", "--lr VALUE"),
+        (["ppo", "CartPole-v1", "extra"], "unexpected argument 'extra'", "--lr"),
+    ],
+)
+def test_bad_input_gets_one_clear_error(cli: Cli, book: Path, arguments: list[str], error: str, hint: str) -> None:
+    answer = cli("train", *arguments)
+
+    assert answer.code == 2
+    assert error in answer.err.splitlines()[0]
+    assert hint in answer.err.splitlines()[1]
+    assert not list(book.glob("tasks/*/*"))
+
+
+MY_ALGORITHM = '''
+"""The constant policy."""
+from dataclasses import dataclass
+from typing import NamedTuple
+import jax.numpy as jnp
+
+LOOP = "on_policy"
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    num_envs: int = 2
+    rollout_steps: int = 50
+    gamma: float = 0.99
+    normalise_observations: bool = False
+    normalise_rewards: bool = False
+    favourite: int = 1
+    """the action that it always takes"""
+
+class State(NamedTuple):
+    actor: object
+
+def init(key, spaces, config):
+    return State(jnp.float32(config.favourite))
+
+def act(actor, observation, noise):
+    return jnp.full(observation.shape[:-1], actor, int)
+
+def update(state, rollout, progress, key, config):
+    return state, {"losses/reward": rollout.reward.mean()}
+'''
+
+
+def test_a_users_own_file_is_an_algorithm(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "constant.py").write_text(MY_ALGORITHM)
+
+    answer = cli("train", "constant.py", "CartPole-v1", "--steps", "500", "--favourite", "0", "--json")
+
+    assert answer.code == 0, answer.err
+    assert answer.json[0]["config"]["algo"] == "constant"
+    assert answer.json[0]["config"]["favourite"] == 0
+    found = rollbook.open().sql("select avg(value) from metrics where name = 'charts/episodic_length'").fetchall()
+    assert 8 < found[0][0] < 11  # a cart that is pushed to one side drops its pole in about nine steps
+
+
+def test_eval_plays_the_learned_policy_and_saves_a_video(cli: Cli, tmp_path: Path) -> None:
+    cli("train", "ppo", "CartPole-v1", *SHORT, *SMALL)
+    run = rollbook.open().runs()[0]
+
+    answer = cli("eval", run.run_id, "--episodes", "4", "--video", "--out", "videos", "--json")
+    older = cli("eval", run.run_id, "--step", "256", "--json")
+
+    assert answer.code == 0, answer.err
+    found = answer.json[0]
+    assert len(found["returns"]) == 4
+    assert found["mean"] == pytest.approx(np.mean(found["returns"]))
+    assert found["step"] == 512
+    assert older.json[0]["step"] == 256
+    assert Path(found["video"]).stat().st_size > 1000
+    assert rollbook.open().sql("select name, step from media").fetchall() == [("eval", 512)]
+
+
+def test_eval_of_a_step_that_was_not_saved_names_the_steps_that_were(cli: Cli) -> None:
+    cli("train", "ppo", "CartPole-v1", *SHORT, *SMALL)
+
+    answer = cli("eval", rollbook.open().runs()[0].run_id, "--step", "300")
+
+    assert answer.code == 4
+    assert "256" in answer.err
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_an_exported_policy_acts_the_same_in_numpy(cli: Cli, tmp_path: Path, env: str) -> None:
+    from safetensors.numpy import load_file
+
+    from rollbook.training.evaluate import host_policy
+    from rollbook.training.policies import load_policy
+
+    cli("train", "ppo", env, *SHORT, *SMALL, "--set", "normalise_observations=true")
+    run = rollbook.open().runs()[0]
+    assert cli("export", "policy", run.run_id, "--out", "policy").code == 0
+    weights, network = load_file("policy/policy.safetensors"), json.loads(Path("policy/policy.json").read_text())
+    policy = load_policy(run)
+    ours = host_policy(policy.algorithm, policy.environment, policy.actor, policy.normaliser)
+
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "train.md").read_text()
+    example = guide.split("```python\n# act.py\n")[1].split("```")[0]
+    scope: dict[str, Any] = {}
+    exec(example.split("if __name__")[0], scope)
+    observations = np.random.default_rng(1).normal(size=(50, *policy.environment.spaces.observation)).astype(np.float32)
+    for observation in observations:
+        np.testing.assert_allclose(scope["act"](weights, network, observation), ours(observation), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_of_another_run_are_a_starting_point(cli: Cli) -> None:
+    cli("train", "ppo", "CartPole-v1", *SHORT, *SMALL)
+    first = rollbook.open().runs()[0]
+
+    answer = cli(
+        "train", "ppo", "CartPole-v1", *SHORT, *SMALL, "--init-from", f"{first.run_id}@256", "--only", "actor",
+        "--lr", "1e-30", "--seeds", "9",
+    )  # fmt: skip
+
+    assert answer.code == 0, answer.err
+    second = rollbook.open().runs("seed = 9")[0]
+    before = first.load_checkpoint(256).tensors["learner"]["algorithm"]["networks"]
+    after = second.load_checkpoint().tensors["learner"]["algorithm"]["networks"]
+    np.testing.assert_allclose(before["actor"]["head"]["weight"], after["actor"]["head"]["weight"], atol=1e-6)
+    assert not np.allclose(before["critic"]["head"]["weight"], after["critic"]["head"]["weight"])
+    assert cli("train", "ppo", "Acrobot-v1", *SHORT, *SMALL, "--init-from", first.run_id).code == 2
+
+
+def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_interrupted(cli: Cli, book: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rollbook", "train", "ppo", "CartPole-v1", "--steps", "100000000", *SMALL,
+         "--preset", "none", "--checkpoint-every", "0", "--eval-every", "0"],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not list(book.glob("tasks/*/*/attempts/0/metrics.log")):
+        time.sleep(0.2)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(60) == 1
+    run = rollbook.open().runs()[0]
+    assert run.status == "interrupted"
+    assert len(run.checkpoints()) == 1
+
+
+def test_a_seed_that_diverges_does_not_touch_the_others(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "unlucky.py").write_text(
+        MY_ALGORITHM.replace(
+            'return state, {"losses/reward": rollout.reward.mean()}',
+            'return state, {"losses/reward": jnp.where(rollout.reward.sum() > 0, jnp.nan, 0.0)}',
+        ).replace("return State(jnp.float32(config.favourite))", "return State(jnp.float32(config.favourite))")
+    )
+    answer = cli("train", "unlucky.py", "CartPole-v1", "--steps", "500", "--seeds", "1,2", "--json")
+
+    assert answer.code == 1
+    assert "seed 1 failed" in answer.err
+    assert {run.status for run in rollbook.open().runs("true")} == {"failed"}
