@@ -79,7 +79,7 @@ WORKS = {
 }  # fmt: skip
 
 
-# ---- workers: one training each, in a process of its own --------------------------------------------------------------
+# ---- workers: one training each, in a process of its own ---------------------------------------------------------
 
 
 def train_rollbook(work: Work, folder: Path) -> dict[str, float]:
@@ -139,7 +139,11 @@ def train_cleanrl(work: Work, checkout: Path) -> dict[str, float]:
         raise SystemExit(done.stderr[-2000:])
     rates = [float(rate) for rate in re.findall(r"SPS:\s*(\d+)", done.stdout)]
     per = work.their_steps / len(rates)
-    return {"steps_per_second": steady([((n + 1) * per, (n + 1) * per / rate) for n, rate in enumerate(rates)], work.their_steps)}
+    return {
+        "steps_per_second": steady(
+            [((n + 1) * per, (n + 1) * per / rate) for n, rate in enumerate(rates)], work.their_steps
+        )
+    }
 
 
 def steady(seen: list[tuple[int, float]] | list[tuple[float, float]], steps: int) -> float:
@@ -206,9 +210,9 @@ def tracking_share() -> float:
     return 100 * inside / (looks[-1] - looks[1])
 
 
-NOTES = """*steps/s* in steady state; *compile* is what a first start waits for, and a second one reads from disk. CartPole
-on one core, HalfCheetah on two; each peer with the number of threads that is best for it. Ours logs every episode and
-every update into a book while it trains."""
+NOTES = """*steps/s* in steady state; *compile* is what a first start waits for, and a second one reads from disk.
+CartPole on one core, HalfCheetah on two; each peer with the number of threads that is best for it. Ours logs every
+episode and every update into a book while it trains."""
 
 
 def main() -> None:
@@ -251,7 +255,9 @@ def main() -> None:
                    measured=tracking_share(), unit="%"),
         ]  # fmt: skip
     header = ["work", "library", "steps/s", "ours, times as fast", "compile"]
-    text = document("How fast training is", ["jax", "gymnasium", "mujoco"], [table(header, rows), NOTES, target_table(targets)])
+    text = document(
+        "How fast training is", ["jax", "gymnasium", "mujoco"], [table(header, rows), NOTES, target_table(targets)]
+    )
     publish("training", text, write=options.write)
 
 

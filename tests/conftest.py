@@ -17,6 +17,9 @@ from hypothesis import settings
 
 from rollbook.cli import main
 
+# Programs that run for a second need not be fast: compiled with little optimisation, they are ready in half the time.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 # Never a verdict on wall time: a busy machine is no bug.
 settings.register_profile("rollbook", deadline=None)
 settings.load_profile("rollbook")

@@ -16,12 +16,12 @@ from rollbook.training.on_policy import DeviceLoop
 
 class Treadmill(FuncEnv):
     """Stay for 0.2 a step, or leave for 1 and the end. With gamma 0.9, staying is worth 2: but only to who knows that
-    the time limit of four steps is not the end of the task. Counted as an end, it makes staying worth 0.7 at most.
+    the time limit, which comes after each step, is not the end of the task. Counted as an end, staying is worth 0.2.
     """
 
     STAY, LEAVE = 0, 1
     spaces = Spaces(observation=(1,), discrete=True, actions=2)
-    limit = 4
+    limit = 1
 
     def initial(self, rng, params=None):
         return jnp.zeros((), bool)
@@ -62,7 +62,7 @@ class Mirror(FuncEnv):
 
 
 def learn(algorithm: Any, task: Any, config: Any, iterations: int, seed: int = 0) -> Any:
-    """The actor after so many iterations on the device."""
+    """The policy after so many iterations on the device, from observations to distributions."""
     envs = DeviceEnvs(task(), config.num_envs, task.limit)
     loop = DeviceLoop(envs, algorithm, config, task.spaces, seed, iterations)
     state = loop.start()
@@ -71,14 +71,14 @@ def learn(algorithm: Any, task: Any, config: Any, iterations: int, seed: int = 0
         count = min(loop.most_at_once, iterations - done)
         state, _ = loop.advance(state, count)
         done += count
-    return state.learner.algorithm.actor
+    return lambda observation: state.learner.algorithm.actor(state.learner.normaliser.observe(observation))
 
 
-def probability_to_stay(actor: Any) -> float:
-    return float(np.exp(actor(jnp.ones(1)).log_probs)[Treadmill.STAY])
+def probability_to_stay(policy: Any) -> float:
+    return float(np.exp(policy(jnp.ones(1)).log_probs)[Treadmill.STAY])
 
 
-def mirror_error(actor: Any) -> float:
+def mirror_error(policy: Any) -> float:
     """Root mean square of what the best action misses."""
     x = jnp.linspace(-0.8, 0.8, 33)[:, None]
-    return float(jnp.sqrt(jnp.square(jnp.clip(actor(x).mode(), -1, 1) - x).mean()))
+    return float(jnp.sqrt(jnp.square(jnp.clip(policy(x).mode(), -1, 1) - x).mean()))

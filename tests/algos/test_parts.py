@@ -46,6 +46,9 @@ def by_definition(reward, value, next_value, terminated, truncated, gamma, gae_l
     return result
 
 
+COMPILED = jax.jit(advantages)
+
+
 @given(seed=st.integers(0, 2**32 - 1), gamma=st.sampled_from([0.0, 0.9, 1.0]), gae_lambda=st.sampled_from([0, 0.95, 1]))
 def test_advantages_are_the_sum_of_their_definition(seed: int, gamma: float, gae_lambda: float) -> None:
     rng = np.random.default_rng(seed)
@@ -53,7 +56,7 @@ def test_advantages_are_the_sum_of_their_definition(seed: int, gamma: float, gae
     terminated, truncated = rng.random((2, 7, 2)) < 0.2
     truncated &= ~terminated
 
-    found = advantages(reward, value, next_value, terminated, truncated, gamma=gamma, gae_lambda=gae_lambda)
+    found = COMPILED(reward, value, next_value, terminated, truncated, gamma=gamma, gae_lambda=gae_lambda)
 
     expected = by_definition(reward, value, next_value, terminated, truncated, gamma, gae_lambda)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
@@ -163,11 +166,11 @@ def test_statistics_of_nothing_change_nothing() -> None:
 
 @pytest.mark.parametrize("make", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
 def test_actions_are_rescaled_to_the_bounds_of_the_environment(make) -> None:
-    spaces = Spaces(observation=(1,), discrete=False, actions=3, low=(-2, 0, -np.inf), high=(2, 10, np.inf))
+    spaces = Spaces(observation=(1,), discrete=False, actions=4, low=(-2, 0, -np.inf, 0), high=(2, 10, np.inf, np.inf))
 
-    action = spaces.to_environment(make(np.array([[0.5, 0.5, 7.0], [-3.0, 3.0, -7.0]], np.float32)))
+    action = spaces.to_environment(make(np.array([[0.5, 0.5, 7.0, 7.0], [-3.0, 3.0, -7.0, -7.0]], np.float32)))
 
-    np.testing.assert_allclose(action, [[1.0, 7.5, 7.0], [-2.0, 10.0, -7.0]])
+    np.testing.assert_allclose(action, [[1.0, 7.5, 7.0, 7.0], [-2.0, 10.0, -7.0, 0.0]])
 
 
 def test_explained_variance_is_one_for_the_truth_and_nothing_for_a_constant() -> None:
@@ -247,6 +250,7 @@ def test_the_string_below_a_field_is_its_documentation() -> None:
         ({"count": 2.0}, "count must be a whole number, at least 1"),
         ({"count": True}, "count must be a whole number, at least 1"),
         ({"rate": 0.0}, "rate must be a number, more than 0 or none"),
+        ({"sizes": ()}, "sizes must be whole numbers separated by commas, each at least 1"),
         ({"sizes": (64, 0)}, "sizes must be whole numbers separated by commas, each at least 1"),
         ({"mode": "c"}, "mode must be a or b"),
     ],
@@ -268,5 +272,5 @@ def test_every_parameter_is_documented(algorithm) -> None:
 
 
 def test_minibatches_must_divide_the_rollout() -> None:
-    with pytest.raises(InvalidConfig, match="4 x 128 steps cannot be divided into 3 minibatches"):
+    with pytest.raises(InvalidConfig, match="512 steps cannot be divided into 3 minibatches"):
         ppo.Config(minibatches=3)

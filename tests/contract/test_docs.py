@@ -22,7 +22,10 @@ from rollbook.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-TOLD = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+TOLD = [
+    ROOT / "README.md",
+    *(page for folder in ("guide", "algorithms") for page in (ROOT / "docs" / folder).glob("*.md")),
+]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = ["cli.md", "sql.md", "configuration.md", "python.md"]
 
@@ -155,7 +158,7 @@ def test_no_link_is_dead(page):
         assert not anchor or anchor in anchors(path), f"{link}: there is no such heading"
 
 
-@pytest.mark.parametrize("folder", ["guide", "adr"])
+@pytest.mark.parametrize("folder", ["guide", "adr", "algorithms"])
 def test_every_page_can_be_reached(folder):
     linked = {
         (page.parent / link.partition("#")[0]).resolve()

@@ -207,6 +207,10 @@ def test_weights_of_another_run_are_a_starting_point(cli: Cli) -> None:
     assert cli("train", "ppo", "Acrobot-v1", *SHORT, *SMALL, "--init-from", first.run_id).code == 2
 
 
+def _logged(book: Path) -> bool:
+    return any(path.stat().st_size > 1000 for path in book.glob("tasks/*/*/attempts/0/metrics.log"))
+
+
 def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_interrupted(cli: Cli, book: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "rollbook", "train", "ppo", "CartPole-v1", "--steps", "100000000", *SMALL,
@@ -214,12 +218,11 @@ def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_interrupted(cli: Cli, book:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not list(book.glob("tasks/*/*/attempts/0/metrics.log")):
+    while time.monotonic() < deadline and not _logged(book):
         time.sleep(0.2)
-    time.sleep(1.0)
     process.send_signal(signal.SIGINT)
 
-    assert process.wait(60) == 1
+    assert process.wait(60) == 130
     run = rollbook.open().runs()[0]
     assert run.status == "interrupted"
     assert len(run.checkpoints()) == 1
@@ -228,12 +231,34 @@ def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_interrupted(cli: Cli, book:
 def test_a_seed_that_diverges_does_not_touch_the_others(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "unlucky.py").write_text(
         MY_ALGORITHM.replace(
-            'return state, {"losses/reward": rollout.reward.mean()}',
-            'return state, {"losses/reward": jnp.where(rollout.reward.sum() > 0, jnp.nan, 0.0)}',
-        ).replace("return State(jnp.float32(config.favourite))", "return State(jnp.float32(config.favourite))")
+            "return State(jnp.float32(config.favourite))", "return State(jax.random.uniform(key) < 0.5)"
+        )
+        .replace("import jax.numpy as jnp", "import jax, jax.numpy as jnp")
+        .replace('{"losses/reward": rollout.reward.mean()}', '{"losses/luck": jnp.where(state.actor, jnp.nan, 0.0)}')
     )
-    answer = cli("train", "unlucky.py", "CartPole-v1", "--steps", "500", "--seeds", "1,2", "--json")
+
+    answer = cli("train", "unlucky.py", "CartPole-v1", "--steps", "500", "--seeds", "1-6", "--json")
 
     assert answer.code == 1
-    assert "seed 1 failed" in answer.err
-    assert {run.status for run in rollbook.open().runs("true")} == {"failed"}
+    statuses = {run.config["seed"]: run.status for run in rollbook.open().runs("true")}
+    assert set(statuses.values()) == {"failed", "finished"}
+    assert len(statuses) == 6
+    for seed, status in statuses.items():
+        assert (f"seed {seed} failed: losses/luck is nan at step 100" in answer.err) == (status == "failed")
+
+
+def test_a_worker_that_dies_takes_only_its_seed_with_it(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(
+        MY_ALGORITHM.replace("import jax.numpy as jnp", "import jax, jax.numpy as jnp, os, signal").replace(
+            "return State(jnp.float32(config.favourite))",
+            "jax.debug.callback(lambda x: x < 0.3 and os.kill(os.getpid(), signal.SIGKILL), jax.random.uniform(key))\n"
+            "    return State(jnp.float32(config.favourite))",
+        )
+    )
+
+    answer = cli("train", "deadly.py", "CartPole-v1", "--steps", "500", "--seeds", "1-6")
+
+    assert answer.code == 1
+    statuses = [run.status for run in rollbook.open().runs("true")]
+    assert set(statuses) == {"lost", "finished"}
+    assert answer.err.count("failed: ") == statuses.count("lost")

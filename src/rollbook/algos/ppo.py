@@ -1,7 +1,7 @@
 """Proximal policy optimization (Schulman et al. 2017), the variant with the clipped objective.
 
-Each detail beyond the paper is a field of the configuration. [H] marks those of Huang et al. 2022, "The 37
-implementation details of proximal policy optimization"; [A] those that Andrychowicz et al. 2021 measured.
+Details beyond the paper that one may want to switch are fields of the configuration. [H] marks those of Huang et al.
+2022, "The 37 implementation details of proximal policy optimization"; [A] those that Andrychowicz et al. 2021 measured.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from rollbook.algos.parts.actor_critic import (
     make_critic,
     standardised,
 )
-from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check
+from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check, check_minibatches
 from rollbook.algos.parts.networks import Activation, Array, Key
 from rollbook.algos.parts.spaces import Spaces
-from rollbook.errors import InvalidConfig
 
 LOOP = "on_policy"
 
@@ -76,17 +75,13 @@ class Config:
     initial_log_std: float = 0.0
     """logarithm of the first standard deviation of continuous actions"""
     normalise_observations: bool = False
-    """subtract the running mean, divide by the running standard deviation, clip at 10 [H continuous 5, 6]"""
+    """subtract the running mean, divide by the running standard deviation, clip at 10 [H continuous 6, 7]"""
     normalise_rewards: bool = False
-    """divide by the running standard deviation of the discounted return, clip at 10 [H continuous 7, 8]"""
+    """divide by the running standard deviation of the discounted return, clip at 10 [H continuous 8, 9]"""
 
     def __post_init__(self) -> None:
         check(self)
-        if self.num_envs * self.rollout_steps % self.minibatches:
-            raise InvalidConfig(
-                f"{self.num_envs} x {self.rollout_steps} steps cannot be divided into {self.minibatches} minibatches",
-                "choose minibatches that divide num_envs * rollout_steps",
-            )
+        check_minibatches(self.num_envs * self.rollout_steps, self.minibatches, "minibatches")
 
 
 class Networks(NamedTuple):
@@ -152,7 +147,7 @@ def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Co
         gradient, metrics = jax.grad(loss, has_aux=True)(state.networks, batch, config)
         direction, optimizer = _optimizer(config).update(gradient, state.optimizer)
         networks = jax.tree.map(lambda x, d: x - lr * d, state.networks, direction)
-        return State(networks, optimizer), metrics | {"debug/gradient_norm": optax.global_norm(gradient)}
+        return State(networks, optimizer), metrics | {"debug/gradient_norm": diagnostics.norm(gradient)}
 
     def epoch(carry: tuple[State, Array], key: Key) -> tuple[tuple[State, Array], dict[str, Array]]:
         state, stopped = carry

@@ -27,7 +27,7 @@ from rollbook.algos.parts.actor_critic import (
     make_critic,
     standardised,
 )
-from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check
+from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check, check_minibatches
 from rollbook.algos.parts.networks import Activation, Array, Key
 from rollbook.algos.parts.regression import fit_values, value_loss
 from rollbook.algos.parts.spaces import Spaces
@@ -47,8 +47,6 @@ class Config:
     """iterations of the conjugate gradient method; the paper uses 10"""
     damping: Positive = 0.1
     """added to the diagonal of the Fisher matrix, so that it can be inverted; Spinning Up's value"""
-    fisher_share: Share = 1.0
-    """share of the samples that the Fisher matrix is estimated from; the paper uses 0.1 (appendix C.1)"""
     backtracks: Count = 10
     """most steps of the line search"""
     backtrack_factor: Share = 0.8
@@ -80,6 +78,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check(self)
+        check_minibatches(self.num_envs * self.rollout_steps, self.value_minibatches, "value_minibatches")
 
 
 class Networks(NamedTuple):
@@ -119,11 +118,10 @@ def mean_kl(old: Actor, new: Actor, observation: Array) -> Array:
 def natural_direction(actor: Actor, gradient: Array, batch: Batch, config: Config) -> tuple[Array, Array]:
     """The inverse of the Fisher matrix times the gradient, and x F x: how fast the KL divergence grows along it."""
     flat, unflatten = ravel_pytree(actor)
-    samples = batch.observation[:: max(round(1 / max(config.fisher_share, 1e-6)), 1)]
 
     def fisher_times(vector: Array) -> Array:
         # The Hessian of the KL divergence at no move is the Fisher matrix (appendix C).
-        slope = jax.grad(lambda x: mean_kl(actor, unflatten(x), samples))
+        slope = jax.grad(lambda x: mean_kl(actor, unflatten(x), batch.observation))
         product: Array = jax.jvp(slope, (flat,), (vector,))[1]
         return product + config.damping * vector
 
@@ -193,13 +191,13 @@ def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Co
     )  # fmt: skip
     return State(actor, critic, optimizer), metrics | {
         "losses/value": fit_loss,
-        "losses/entropy": actor(batch.observation).entropy().mean(),
+        "losses/entropy": state.actor(batch.observation).entropy().mean(),
         "losses/explained_variance": explained_variance(batch.value, batch.value_target),
         "losses/value_mean": batch.value.mean(),
         "losses/value_min": batch.value.min(),
         "losses/value_max": batch.value.max(),
         "debug/gradient_norm": jnp.linalg.norm(gradient),
-        "debug/update_norm": jnp.linalg.norm(longest * direction),
+        "debug/proposed_step_norm": jnp.linalg.norm(longest * direction),
     }
 
 

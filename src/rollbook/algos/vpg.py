@@ -25,7 +25,7 @@ from rollbook.algos.parts.actor_critic import (
     make_critic,
     standardised,
 )
-from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check
+from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check, check_minibatches
 from rollbook.algos.parts.networks import Activation, Array, Key
 from rollbook.algos.parts.regression import fit_values, value_loss
 from rollbook.algos.parts.spaces import Spaces
@@ -72,6 +72,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check(self)
+        check_minibatches(self.num_envs * self.rollout_steps, self.value_minibatches, "value_minibatches")
 
 
 class Networks(NamedTuple):
@@ -129,7 +130,7 @@ def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Co
         "losses/value_min": batch.value.min(),
         "losses/value_max": batch.value.max(),
         "charts/learning_rate": lr,
-        "debug/gradient_norm": optax.global_norm(gradient),
+        "debug/gradient_norm": diagnostics.norm(gradient),
     }
 
 

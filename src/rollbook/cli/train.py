@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,13 +120,13 @@ def train(
         dataclasses.replace(setup, seed=seed, capture_video=setup.capture_video and number == 0)
         for number, seed in enumerate(chosen_seeds)
     ]
-    records, failed = _train(setups, labels, chosen_path(), workers)
+    records, code = _train(setups, labels, chosen_path(), workers)
     if as_json:
         print_json([_summary(record) for record in records])
-    return 1 if failed else 0
+    return code
 
 
-def _train(setups: Sequence[Setup], labels: Any, book: str | None, workers: int | None) -> tuple[list[RunRecord], bool]:
+def _train(setups: Sequence[Setup], labels: Any, book: str | None, workers: int | None) -> tuple[list[RunRecord], int]:
     from rollbook.book.book import open_book
     from rollbook.cli.progress import Board
     from rollbook.training.environments import find_environment
@@ -135,15 +136,22 @@ def _train(setups: Sequence[Setup], labels: Any, book: str | None, workers: int 
     with Board([setup.seed for setup in setups]) as board:
         if len(setups) == 1:
             record = train_one(setups[0], labels, book, board.tell)
-            return [record], record.status != "finished"
+            return [record], _exit_code([record.status])
         find_environment(setups[0].env, setups[0].backend, setups[0].max_episode_steps)  # fails once, not once a seed
         outcomes = train_seeds(setups, labels, book, board.tell, workers)
     for outcome in outcomes:
         if outcome.error:
-            say(f"seed {outcome.seed} failed: {printable(outcome.error.strip().splitlines()[-1])}")
+            say(f"seed {outcome.seed} failed: {printable(outcome.error)}")
+            say(textwrap.indent((outcome.details or "").strip(), "  "))
     opened = open_book(book)
     done = [opened.run(outcome.run_id) for outcome in outcomes if outcome.run_id]
-    return done, any(outcome.status != "finished" for outcome in outcomes)
+    return done, _exit_code([outcome.status for outcome in outcomes])
+
+
+def _exit_code(statuses: Sequence[str]) -> int:
+    if "interrupted" in statuses:
+        return 130  # as the shell has it for a program that Ctrl-C ended
+    return 0 if set(statuses) == {"finished"} else 1
 
 
 def _summary(record: RunRecord) -> dict[str, Any]:

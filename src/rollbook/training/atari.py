@@ -83,16 +83,14 @@ class ForTraining(gymnasium.Wrapper[Frame, int, Frame, int]):
     def __init__(self, env: gymnasium.Env[Frame, int]) -> None:
         super().__init__(env)
         self._lives, self._game_over = 0, True
+        self._last: tuple[Frame, dict[str, Any]] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
-        if self._game_over or seed is not None:
-            observation, info = self.env.reset(seed=seed, options=options)
-        else:
-            observation, _, over, limit, info = self.env.step(0)  # the next life of the same game
-            if over or limit:
-                observation, info = self.env.reset(options=options)
-        self._lives, self._game_over = info.get("lives", 0), False
-        return observation, info
+        if self._game_over or self._last is None or seed is not None:
+            self._last = self.env.reset(seed=seed, options=options)
+        # Else the next life of the same game begins where the last one was lost.
+        self._lives, self._game_over = self._last[1].get("lives", 0), False
+        return self._last
 
     def step(self, action: int) -> tuple[Frame, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, over, limit, info = self.env.step(action)
@@ -100,6 +98,7 @@ class ForTraining(gymnasium.Wrapper[Frame, int, Frame, int]):
         lives = info.get("lives", 0)
         lost_a_life = lives < self._lives
         self._lives = lives
+        self._last = observation, info
         info |= {TASK_REWARD: float(reward), TASK_OVER: self._game_over}
         return observation, float(np.sign(float(reward))), over or (lost_a_life and not limit), limit, info
 

@@ -29,12 +29,17 @@ class Evaluator:
     """Whole episodes of the best actions; which ones they are depends on the seed and the step alone."""
 
     def __init__(self, algorithm: Algorithm, environment: Environment, episodes: int, seed: int) -> None:
-        self.algorithm, self.environment, self.episodes, self.seed = algorithm, environment, episodes, seed
-        self._key = jax.random.fold_in(jax.random.key(seed), _EVALUATION)
+        self.algorithm, self.environment, self.episodes = algorithm, environment, episodes
+        self.reseed(seed)
         self._host: Any = None
         if environment.backend == "device":
             self._envs = environment.on_device(episodes)
             self._on_device = jax.jit(self._device_episodes)
+
+    def reseed(self, seed: int) -> None:
+        """Other episodes from the same compiled program."""
+        self.seed = seed
+        self._key = jax.random.fold_in(jax.random.key(seed), _EVALUATION)
 
     def __call__(self, actor: Any, normaliser: Normaliser, step: int) -> Evaluation:
         if self.environment.backend == "device":

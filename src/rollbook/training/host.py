@@ -41,12 +41,12 @@ class HostEnvs:
         kind = np.uint8 if space.dtype == np.uint8 else np.float32
         self.observation: NDArray[Any] = np.zeros((count, *space.shape), kind)
         self.totals, self.lengths = [0.0] * count, [0] * count
-        self._seed = seed
+        self.seed = seed
 
     def reset(self, beginning: int = 0) -> None:
         """All of them anew; other beginnings have other episodes."""
         for number, env in enumerate(self.envs):
-            seed = np.random.SeedSequence([self._seed, number, beginning]).generate_state(1)[0]
+            seed = np.random.SeedSequence([self.seed, number, beginning]).generate_state(1)[0]
             self.observation[number], _ = env.reset(seed=int(seed))
             self.totals[number], self.lengths[number] = 0.0, 0
 

@@ -1,7 +1,8 @@
 """Observations and rewards on a common scale, by statistics of all that was seen.
 
-The statistics move between rollouts, never within one, so the policy that learns sees the numbers that it acted on.
-(OpenAI's baselines move them at every step.) Evaluation uses them as they are.
+The statistics of observations move between rollouts, never within one, so the policy that learns sees the numbers that
+it acted on. (OpenAI's baselines move them at every step.) Rewards, which no policy sees, are scaled with the rollout at
+hand in the statistics. Evaluation uses them as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rollbook.algos.parts.actor_critic import Rollout
 from rollbook.algos.parts.networks import Array
 from rollbook.algos.parts.running import Statistics, no_statistics, normalised, scaled, with_batch
 from rollbook.algos.parts.spaces import Spaces
+from rollbook.errors import UsageError
 
 
 class Normaliser(NamedTuple):
@@ -56,9 +58,14 @@ class Normaliser(NamedTuple):
         return all_of_them, last
 
 
-def make_normaliser(spaces: Spaces, envs: int, *, observations: bool, rewards: bool) -> Normaliser:
+def make_normaliser(spaces: Spaces, config: Any) -> Normaliser:
+    """As the configuration asks; an algorithm's that does not speak of it has none."""
+    observations = getattr(config, "normalise_observations", False)
+    rewards = getattr(config, "normalise_rewards", False)
+    if observations and spaces.image:
+        raise UsageError("normalise_observations is for vectors", "images are scaled by the network: leave it off")
     return Normaliser(
         no_statistics(spaces.observation) if observations else None,
         no_statistics(()) if rewards else None,
-        jnp.zeros(envs) if rewards else None,
+        jnp.zeros(config.num_envs) if rewards else None,
     )

@@ -71,17 +71,16 @@ class _OnPolicy:
         self.steps_per_iteration: int = config.num_envs * config.rollout_steps
         self._key = jax.random.key(seed)
         self._inspect = jax.jit(self._look)
-        self._last: Any = None
+        self._last: Any = None  # the newest rollout, behind the normaliser that it was made with
+
+    def reseed(self, seed: int) -> None:
+        """Another seed for the same compiled programs."""
+        self._key = jax.random.key(seed)
 
     def _start(self) -> Learner:
-        config = self.config
-        normaliser = make_normaliser(
-            self.spaces, config.num_envs,
-            observations=config.normalise_observations, rewards=config.normalise_rewards,
-        )  # fmt: skip
         key = jax.random.fold_in(self._key, _INIT)
-        algorithm = jax.jit(self.algorithm.init, static_argnums=(1, 2))(key, self.spaces, config)
-        return Learner(algorithm, normaliser, jnp.int32(0))
+        algorithm = jax.jit(self.algorithm.init, static_argnums=(1, 2))(key, self.spaces, self.config)
+        return Learner(algorithm, make_normaliser(self.spaces, self.config), jnp.int32(0))
 
     def _learn(self, learner: Learner, rollout: Rollout, key: Key, iterations: Array) -> tuple[Learner, Metrics]:
         normaliser, seen = learner.normaliser.learn(rollout, self.config.gamma)
@@ -93,11 +92,11 @@ class _OnPolicy:
         """What is only computed to be looked at, of the newest rollout; the training does not notice."""
         if not hasattr(self.algorithm, "inspect"):
             return {}
-        found = jax.device_get(self._inspect(learner, self._last))
+        found = jax.device_get(self._inspect(learner, *self._last))
         return {name: float(value) for name, value in found.items()}
 
-    def _look(self, learner: Learner, rollout: Rollout) -> Metrics:
-        _, seen = learner.normaliser.learn(rollout, self.config.gamma)
+    def _look(self, learner: Learner, normaliser: Normaliser, rollout: Rollout) -> Metrics:
+        _, seen = normaliser.learn(rollout, self.config.gamma)
         metrics: Metrics = self.algorithm.inspect(learner.algorithm, seen, self.config)  # type: ignore[attr-defined]
         return metrics
 
@@ -119,16 +118,18 @@ class DeviceLoop(_OnPolicy):
         super().__init__(*args)
         self.envs = envs
         self.most_at_once = max(STEPS_AT_ONCE // self.steps_per_iteration, 1)
-        self._advance: Any = jax.jit(self._several, donate_argnums=0)
+        self._advance = jax.jit(self._several, donate_argnums=0)
+        self._compiled: Any = None
 
     def start(self) -> DeviceState:
         key = jax.random.fold_in(self._key, _FIRST_EPISODES)
         return DeviceState(self._start(), jax.jit(self.envs.reset)(key))
 
     def compile(self, state: DeviceState) -> float:
-        """Seconds that it took."""
+        """Seconds that it took; nothing the second time."""
         began = time.perf_counter()
-        self._advance = self._advance.lower(state, self._key, np.float32(0), np.int32(0)).compile()
+        if self._compiled is None:
+            self._compiled = self._advance.lower(state, self._key, np.float32(0), np.int32(0)).compile()
         return time.perf_counter() - began
 
     def learner(self, state: DeviceState) -> Learner:
@@ -148,7 +149,8 @@ class DeviceLoop(_OnPolicy):
 
     def advance(self, state: DeviceState, count: int) -> tuple[DeviceState, Report]:
         first = int(state.learner.iteration)
-        state, report, self._last = self._advance(state, self._key, np.float32(self.iterations), np.int32(count))
+        advance = self._compiled or self._advance
+        state, report, self._last = advance(state, self._key, np.float32(self.iterations), np.int32(count))
         episodes, metrics = jax.device_get(report)
         return state, self._report(episodes, metrics, first, count)
 
@@ -167,9 +169,9 @@ class DeviceLoop(_OnPolicy):
 
     def _several(self, state: DeviceState, key: Key, iterations: Array, count: Array) -> Any:
         """`count` iterations; what they report lies in buffers for the most that one call makes."""
-        _, report, rollout = jax.eval_shape(self._iteration, state, key, iterations)
+        _, report, last = jax.eval_shape(self._iteration, state, key, iterations)
         buffers = jax.tree.map(lambda x: jnp.zeros((self.most_at_once, *x.shape), x.dtype), report)
-        last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rollout)
+        last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), last)
 
         def body(number: Array, carry: Any) -> Any:
             state, buffers, _ = carry
@@ -182,7 +184,7 @@ class DeviceLoop(_OnPolicy):
         rollout_key, update_key = self._keys(key, state.learner.iteration)
         environment, rollout, episodes = self._collect(state, rollout_key)
         learner, metrics = self._learn(state.learner, rollout, update_key, iterations)
-        return DeviceState(learner, environment), (episodes, metrics), rollout
+        return DeviceState(learner, environment), (episodes, metrics), (state.learner.normaliser, rollout)
 
     def _collect(self, state: DeviceState, key: Key) -> tuple[EnvState, Rollout, Episodes]:
         shape = (self.config.rollout_steps, self.config.num_envs)
@@ -216,17 +218,31 @@ class HostLoop(_OnPolicy):
         super().__init__(*args)
         self.envs = envs
         self._draw = jax.jit(self._noise)
-        self._update: Any = jax.jit(self._learn, donate_argnums=0)
+        self._update = jax.jit(self._learn, donate_argnums=0)
+        self._compiled: Any = None
         # A convolution is faster compiled than in numpy; a small network is not.
         self._act = jax.jit(self._act_on) if self.spaces.image else self._act_on
+
+    def reseed(self, seed: int) -> None:
+        super().reseed(seed)
+        self.envs.seed = seed
 
     def start(self) -> Learner:
         self.envs.reset()
         return self._start()
 
     def compile(self, learner: Learner) -> float:
-        """Seconds that it took."""
+        """Seconds that it took; nothing the second time."""
         began = time.perf_counter()
+        if self._compiled is None:
+            self._compiled = self._update.lower(*self._examples(learner)).compile()
+            if self.spaces.image:
+                noise, _ = self._draw(self._key, learner.iteration)
+                self._act(learner.algorithm.actor, learner.normaliser, self.envs.observation, np.asarray(noise)[0])
+        return time.perf_counter() - began
+
+    def _examples(self, learner: Learner) -> tuple[Any, ...]:
+        """Arguments of an update, by their shapes."""
         shape = (self.config.rollout_steps, self.config.num_envs)
         observation = np.zeros((*shape, *self.spaces.observation), self.envs.observation.dtype)
         actions = (
@@ -235,8 +251,7 @@ class HostLoop(_OnPolicy):
         flags = np.zeros(shape, np.bool_)
         rollout = Rollout(observation, actions, np.zeros(shape, np.float32), flags, flags, observation)
         _, key = self._draw(self._key, learner.iteration)
-        self._update = self._update.lower(learner, rollout, key, np.float32(0)).compile()
-        return time.perf_counter() - began
+        return learner, rollout, key, np.float32(0)
 
     def learner(self, state: Learner) -> Learner:
         return state
@@ -262,9 +277,12 @@ class HostLoop(_OnPolicy):
         assert count == 1
         first = int(learner.iteration) * self.steps_per_iteration
         noise, update_key = self._draw(self._key, learner.iteration)
-        rollout, episodes = self._collect(learner, np.asarray(noise))
-        self._last = rollout
-        learner, metrics = self._update(learner, rollout, update_key, np.float32(self.iterations))
+        acting = (learner.algorithm.actor, learner.normaliser)
+        actor, normaliser = acting if self.spaces.image else jax.device_get(acting)
+        rollout, episodes = self._collect(actor, normaliser, np.asarray(noise))
+        self._last = (jax.device_get(normaliser), rollout)
+        update = self._compiled or self._update
+        learner, metrics = update(learner, rollout, update_key, np.float32(self.iterations))
         return learner, Report(
             episode_steps=np.array([first + step for step, _ in episodes], np.int64),
             episode_returns=np.array([episode.total for _, episode in episodes]),
@@ -281,10 +299,8 @@ class HostLoop(_OnPolicy):
     def _act_on(self, actor: Any, normaliser: Normaliser, observation: Any, noise: Any) -> Any:
         return self.algorithm.act(actor, normaliser.observe(observation), noise)
 
-    def _collect(self, learner: Learner, noise: Any) -> tuple[Rollout, list[tuple[int, Episode]]]:
+    def _collect(self, actor: Any, normaliser: Normaliser, noise: Any) -> tuple[Rollout, list[tuple[int, Episode]]]:
         steps, envs = self.config.rollout_steps, self.envs
-        acting = (learner.algorithm.actor, learner.normaliser)
-        actor, normaliser = acting if self.spaces.image else jax.device_get(acting)
         rows, episodes = [], []
         for step in range(steps):
             observation = envs.observation.copy()

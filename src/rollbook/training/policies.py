@@ -60,11 +60,7 @@ def load_policy(record: RunRecord, step: int | None = None) -> Policy:
 def _templates(setup: Setup, algorithm: ModuleType, environment: Environment) -> tuple[Any, Normaliser]:
     config = setup.config
     state = jax.eval_shape(lambda key: algorithm.init(key, environment.spaces, config), jax.random.key(0))
-    normaliser = make_normaliser(
-        environment.spaces, config.num_envs,
-        observations=config.normalise_observations, rewards=config.normalise_rewards,
-    )  # fmt: skip
-    return state, normaliser
+    return state, make_normaliser(environment.spaces, config)
 
 
 def actor_of(saved: Any) -> Any:

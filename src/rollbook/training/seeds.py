@@ -5,6 +5,7 @@ A seed that fails ends its own run. A worker that dies takes its seed with it; a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -28,7 +29,8 @@ class Outcome:
     seed: int
     run_id: str | None
     status: str
-    error: str | None
+    error: str | None = None
+    details: str | None = None  # a hint, a traceback or the last that a worker said
 
 
 def train_seeds(
@@ -70,7 +72,10 @@ def _keep_busy(
             setup = jobs.get_nowait()
         except queue.Empty:
             break
-        worker = worker if worker and worker.alive else _Worker(core)
+        if worker is None or not worker.alive:
+            if worker:
+                worker.close()
+            worker = _Worker(core)
         outcomes[setup.seed] = worker.train(setup, labels, book, tell)
         if outcomes[setup.seed].status == "interrupted":
             _drop_the_rest(jobs, outcomes)
@@ -84,7 +89,7 @@ def _drop_the_rest(jobs: queue.SimpleQueue[Setup], outcomes: dict[int, Outcome])
             setup = jobs.get_nowait()
         except queue.Empty:
             return
-        outcomes[setup.seed] = Outcome(setup.seed, None, "interrupted", None)
+        outcomes[setup.seed] = Outcome(setup.seed, None, "interrupted")
 
 
 class _Worker:
@@ -121,15 +126,15 @@ class _Worker:
                 tell(Progress(**event))
         except BrokenPipeError:
             pass
-        return Outcome(setup.seed, None, "failed", self._last_words())
-
-    def _last_words(self) -> str:
         code = self._process.wait()
         self._errors.seek(0)
-        return f"the worker ended with exit code {code}\n{self._errors.read()[-2000:]}"
+        return Outcome(setup.seed, None, "failed", f"its process ended with {code}", self._errors.read()[-2000:])
 
     def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
+        """It ends once it has no more to read."""
+        assert self._process.stdin and self._process.stdout
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
         self._errors.close()

@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import TimeLimit
 
-# Attributes of classic control that change from step to step.
-_CLASSIC = ("state", "steps_beyond_terminated", "last_u")
+# Attributes of classic control that change from step to step, while an episode goes on.
+_CLASSIC = ("state", "last_u")
 
 
 def can_snapshot(env: gymnasium.Env[Any, Any]) -> bool:
@@ -74,14 +74,15 @@ def _set_mujoco_state(env: Any, saved: dict[str, Any]) -> None:
 
 
 def _classic_state(env: Any) -> dict[str, Any]:
+    """Numbers as doubles with their type beside them: some states are single precision until their first step."""
     inner = env.unwrapped
-    return {name: _plain(getattr(inner, name)) for name in _CLASSIC if hasattr(inner, name)}
+    saved = {name: getattr(inner, name) for name in _CLASSIC if hasattr(inner, name)}
+    return {
+        name: None if value is None else {"type": np.asarray(value).dtype.str, "value": np.asarray(value, np.float64)}
+        for name, value in saved.items()
+    }
 
 
 def _set_classic_state(env: Any, saved: dict[str, Any]) -> None:
     for name, value in saved.items():
-        setattr(env.unwrapped, name, value)
-
-
-def _plain(value: Any) -> Any:
-    return np.asarray(value) if isinstance(value, tuple | list) else value
+        setattr(env.unwrapped, name, None if value is None else value["value"].astype(value["type"]))

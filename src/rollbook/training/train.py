@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rollbook.errors import TrainingFailed, UsageError
 from rollbook.training.compiling import use_compile_cache
 from rollbook.training.setup import Setup, algorithm_name, find_preset, make_config
-from rollbook.training.trainer import Progress, Trainer
+from rollbook.training.trainer import Machine, Progress, Trainer, make_machine
 
 if TYPE_CHECKING:
     from rollbook.book.book import RunRecord
@@ -103,12 +103,18 @@ def make_setup(
 
 
 def train_one(
-    setup: Setup, labels: Labels, book: str | None, tell: Callable[[Progress], None] = lambda _: None
+    setup: Setup,
+    labels: Labels,
+    book: str | None,
+    tell: Callable[[Progress], None] = lambda _: None,
+    machines: dict[Setup, Machine] | None = None,
 ) -> RunRecord:
-    """In this process."""
+    """In this process. `machines` keeps what was compiled from one call to the next."""
     import rollbook
 
     use_compile_cache()
+    # Before there is a run: what is wrong with the environment is then an error and no failed run.
+    machine = _find_machine(setup, {} if machines is None else machines)
     name = algorithm_name(setup.algorithm)
     with rollbook.start(
         labels.task,
@@ -120,10 +126,18 @@ def train_one(
         book=book,
         command=command_of(setup, labels, book),
     ) as run:
-        Trainer(setup, run, tell).train()
+        Trainer(setup, machine, run, tell).train()
     from rollbook.book.book import open_book
 
     return open_book(run.book).run(run.id)
+
+
+def _find_machine(setup: Setup, machines: dict[Setup, Machine]) -> Machine:
+    """The one for this setup, whatever its seed."""
+    without_seed = dataclasses.replace(setup, seed=0, capture_video=False)
+    if without_seed not in machines:
+        machines[without_seed] = make_machine(setup)
+    return machines[without_seed]
 
 
 def command_of(setup: Setup, labels: Labels, book: str | None) -> list[str]:

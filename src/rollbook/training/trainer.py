@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rollbook.errors import TrainingFailed
+from rollbook.errors import TrainingFailed, UnknownAlgorithm
 from rollbook.track.run import Run, say
-from rollbook.training.environments import find_environment
+from rollbook.training.environments import Environment, find_environment
 from rollbook.training.evaluate import Evaluator, host_policy
 from rollbook.training.on_policy import DeviceLoop, HostLoop, Report
 from rollbook.training.setup import Setup, load_algorithm
@@ -49,6 +49,7 @@ class Loop(Protocol):
     @property
     def goes_on_within_episodes(self) -> bool: ...
 
+    def reseed(self, seed: int) -> None: ...
     def start(self) -> Any: ...
     def compile(self, state: Any) -> float: ...
     def advance(self, state: Any, count: int) -> tuple[Any, Report]: ...
@@ -59,26 +60,43 @@ class Loop(Protocol):
     def from_tree(self, tree: Any) -> Any: ...
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What is compiled once and serves all seeds of a setup."""
+
+    algorithm: Any
+    environment: Environment
+    loop: Loop
+    evaluator: Evaluator
+
+
+def make_machine(setup: Setup) -> Machine:
+    config = setup.config
+    algorithm = load_algorithm(setup.algorithm)
+    environment = find_environment(setup.env, setup.backend, setup.max_episode_steps)
+    # Whole rollouts: the last one may go a little beyond the steps that were asked for.
+    iterations = -(-setup.steps // (config.num_envs * config.rollout_steps))
+    shared = (algorithm, config, environment.spaces, setup.seed, iterations)
+    loop: Loop
+    if (kind := getattr(algorithm, "LOOP", "on_policy")) != "on_policy":
+        raise UnknownAlgorithm(f"{setup.algorithm} asks for the loop {kind!r}", 'there is LOOP = "on_policy"')
+    if environment.backend == "device":
+        loop = DeviceLoop(environment.on_device(config.num_envs), *shared)
+    else:
+        loop = HostLoop(environment.on_host(config.num_envs, setup.seed), *shared)
+    return Machine(algorithm, environment, loop, Evaluator(algorithm, environment, setup.eval_episodes, setup.seed))
+
+
 class Trainer:
     """A training that can be stopped between iterations, saved and gone on with."""
 
-    def __init__(self, setup: Setup, run: Run, tell: Tell = lambda _: None) -> None:
-        self.setup, self.run, self.tell = setup, run, tell
-        self.algorithm = load_algorithm(setup.algorithm)
-        self.environment = find_environment(setup.env, setup.backend, setup.max_episode_steps)
-        self.loop = self._make_loop()
-        self.evaluate: Evaluator | None = None
+    def __init__(self, setup: Setup, machine: Machine, run: Run, tell: Tell) -> None:
+        self.setup, self.machine, self.run, self.tell = setup, machine, run, tell
+        self.loop = machine.loop
+        self.loop.reseed(setup.seed)
+        machine.evaluator.reseed(setup.seed)
         self._recent: list[float] = []
         self._stop = False
-
-    def _make_loop(self) -> Loop:
-        config, seed = self.setup.config, self.setup.seed
-        per_iteration = config.num_envs * config.rollout_steps
-        iterations = -(-self.setup.steps // per_iteration)  # whole rollouts: the last one may go a little beyond
-        shared = (self.algorithm, config, self.environment.spaces, seed, iterations)
-        if self.environment.backend == "device":
-            return DeviceLoop(self.environment.on_device(config.num_envs), *shared)
-        return HostLoop(self.environment.on_host(config.num_envs, seed), *shared)
 
     def train(self) -> None:
         """From the run's starting point, if it has one, to the last step or the first Ctrl-C."""
@@ -173,14 +191,12 @@ class Trainer:
                 number = int(np.flatnonzero(~np.isfinite(values))[0])
                 raise TrainingFailed(
                     f"{name} is {values[number]} at step {report.metric_steps[number]}",
-                    "the checkpoints before it are kept; a smaller lr or max_grad_norm often helps",
+                    "the checkpoints before it are kept; a smaller learning rate or max_grad_norm often helps",
                 )
 
     def _evaluate(self, state: Any, done: int) -> None:
-        if self.evaluate is None:
-            self.evaluate = Evaluator(self.algorithm, self.environment, self.setup.eval_episodes, self.setup.seed)
         learner = self.loop.learner(state)
-        found = self.evaluate(learner.algorithm.actor, learner.normaliser, self._step(done))
+        found = self.machine.evaluator(learner.algorithm.actor, learner.normaliser, self._step(done))
         self.run.log(
             {"eval/return": float(found.returns.mean()), "eval/length": float(found.lengths.mean())},
             self._step(done),
@@ -192,8 +208,9 @@ class Trainer:
     def _capture(self, learner: Any, step: int) -> None:
         from rollbook.training.videos import record_episode
 
-        act = host_policy(self.algorithm, self.environment, learner.algorithm.actor, learner.normaliser)
-        frames, fps, _, _ = record_episode(self.environment, act, self.setup.seed)
+        machine = self.machine
+        act = host_policy(machine.algorithm, machine.environment, learner.algorithm.actor, learner.normaliser)
+        frames, fps, _, _ = record_episode(machine.environment, act, self.setup.seed)
         self.run.video("rollout", frames, fps, step)
 
     def _save(self, state: Any, done: int) -> None:

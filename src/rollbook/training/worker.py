@@ -21,11 +21,12 @@ def main() -> None:
     # What a library prints must not come between the events.
     events = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    machines: dict[Any, Any] = {}
     for line in sys.stdin:
-        _work(json.loads(line), events)
+        _work(json.loads(line), events, machines)
 
 
-def _work(job: dict[str, Any], events: TextIO) -> None:
+def _work(job: dict[str, Any], events: TextIO, machines: dict[Any, Any]) -> None:
     from rollbook.errors import RollbookError
     from rollbook.training.setup import setup_from_record
     from rollbook.training.train import Labels, train_one
@@ -40,12 +41,13 @@ def _work(job: dict[str, Any], events: TextIO) -> None:
             Labels(**told),
             job["book"],
             lambda progress: tell("progress", **dataclasses.asdict(progress)),
+            machines,
         )
-        tell("ended", run_id=record.run_id, status=record.status, error=None)
+        tell("ended", run_id=record.run_id, status=record.status)
     except RollbookError as error:
-        tell("ended", run_id=None, status="failed", error=str(error))
-    except Exception:  # noqa: BLE001 - it is told, with all that there is to tell
-        tell("ended", run_id=None, status="failed", error=traceback.format_exc())
+        tell("ended", run_id=None, status="failed", error=error.message, details=error.hint)
+    except Exception as error:  # noqa: BLE001 - it is told, with all that there is to tell
+        tell("ended", run_id=None, status="failed", error=repr(error), details=traceback.format_exc())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from rollbook.algos.parts.actor_critic import Batch
 from rollbook.algos.parts.networks import CNN, Array, activate
@@ -20,11 +19,16 @@ def of_networks(networks: NamedTuple, gradient: NamedTuple, batch: Batch) -> dic
     metrics = {f"debug/advantage_p{int(100 * q)}": quantiles[i] for i, q in enumerate(_QUANTILES)}
     for name, network in networks._asdict().items():
         metrics |= {
-            f"debug/{name}_gradient_norm": optax.global_norm(getattr(gradient, name)),
-            f"debug/{name}_weight_norm": optax.global_norm(network),
+            f"debug/{name}_gradient_norm": norm(getattr(gradient, name)),
+            f"debug/{name}_weight_norm": norm(network),
             f"debug/{name}_inactive_share": inactive_share(network.torso, batch.observation),
         }
     return metrics | {"debug/nonfinite_share": nonfinite_share((networks, gradient, batch))}
+
+
+def norm(tree: Any) -> Array:
+    """The length of all leaves as one vector."""
+    return jnp.sqrt(jnp.stack([jnp.square(leaf).sum() for leaf in jax.tree.leaves(tree)]).sum())
 
 
 def nonfinite_share(tree: Any) -> Array:

@@ -79,6 +79,15 @@ def check(config: Any) -> None:
             raise InvalidConfig(f"{field.name} is {value!r}", f"{field.name} must be {field.allowed}")
 
 
+def check_minibatches(steps: int, minibatches: int, name: str) -> None:
+    """A rollout is divided into minibatches without a rest."""
+    if steps % minibatches:
+        raise InvalidConfig(
+            f"a rollout of {steps} steps cannot be divided into {minibatches} minibatches",
+            f"choose {name} that divide num_envs * rollout_steps",
+        )
+
+
 def fits(value: Any, kind: Any) -> bool:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
@@ -90,7 +99,7 @@ def fits(value: Any, kind: Any) -> bool:
     if origin is Literal:
         return value in arguments
     if origin is tuple:
-        return isinstance(value, tuple) and all(fits(item, arguments[0]) for item in value)
+        return isinstance(value, tuple) and bool(value) and all(fits(item, arguments[0]) for item in value)
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if kind is int:

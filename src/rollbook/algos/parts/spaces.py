@@ -41,9 +41,9 @@ class Spaces:
         """Limits of an action, its factor and what is added to it; None where nothing is bounded."""
         low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
         bounded = np.isfinite(low) & np.isfinite(high)
-        if not bounded.any():
+        if not (np.isfinite(low) | np.isfinite(high)).any():
             return None
-        limit = np.where(bounded, np.float32(1), np.float32(np.inf))
+        lowest, highest = np.where(bounded, -1, low), np.where(bounded, 1, high)
         with np.errstate(invalid="ignore"):
             half, centre = np.where(bounded, (high - low) / 2, 1), np.where(bounded, (high + low) / 2, 0)
-        return -limit, limit, half.astype(np.float32), centre.astype(np.float32)
+        return lowest.astype(np.float32), highest.astype(np.float32), half.astype(np.float32), centre.astype(np.float32)

@@ -1,0 +1,97 @@
+"""Each algorithm reaches published scores. Takes hours; `pytest -m slow tests/learning -n 0` runs it.
+
+Trained seeds are kept in the book that ROLLBOOK_LEARNING_BOOK names (build/learning), under a tag made of the sources
+that they depend on: a suite that was stopped goes on where it was, and changed sources train anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import rollbook
+from rollbook.training.seeds import train_seeds
+from rollbook.training.setup import Setup
+from rollbook.training.train import Labels, make_setup
+
+PROJECT = Path(__file__).parents[2]
+SEEDS = (1, 2, 3)
+LAST_SHARE = 0.1  # of the steps: the returns of its training episodes are averaged
+
+
+class Bar(NamedTuple):
+    algo: str
+    env: str
+    steps: int
+    score: float
+    published: str
+    every_seed: bool = False
+
+
+BARS = [
+    Bar("ppo", "CartPole-v1", 500_000, 475, "CleanRL 490", every_seed=True),
+    Bar("ppo", "Acrobot-v1", 500_000, -92, "CleanRL -86"),
+    Bar("ppo", "Pendulum-v1", 300_000, -250, "rl-zoo3 -172 at 100k"),
+    Bar("ppo", "HalfCheetah-v5", 1_000_000, 2500, "CleanRL 1443, Tianshou 5784"),
+    Bar("ppo", "Hopper-v5", 1_000_000, 2200, "CleanRL 2383, Tianshou 2609"),
+    Bar("ppo", "Walker2d-v5", 1_000_000, 2500, "CleanRL 2288, Tianshou 3589"),
+    Bar("trpo", "CartPole-v1", 200_000, 475, "rl-zoo3 500 at 100k"),
+    Bar("trpo", "HalfCheetah-v5", 1_000_000, 1500, "Spinning Up 720, Tianshou 4471"),
+    Bar("trpo", "Hopper-v5", 1_000_000, 1800, "Spinning Up 1161, Tianshou 2046"),
+    Bar("vpg", "CartPole-v1", 500_000, 400, ""),
+    Bar("vpg", "Hopper-v5", 1_000_000, 390, "Spinning Up 391"),
+    Bar("vpg", "Swimmer-v5", 1_000_000, 36, "Spinning Up 36"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bar", BARS, ids=lambda bar: f"{bar.algo}-{bar.env}")
+def test_the_score_is_reached(bar: Bar) -> None:
+    scores = scores_of(bar)
+
+    print(f"{bar.algo} {bar.env}: {np.mean(scores):.0f} ± {np.std(scores):.0f}, {[round(score) for score in scores]}")
+    assert (min(scores) if bar.every_seed else np.mean(scores)) >= bar.score, f"{scores}; published: {bar.published}"
+
+
+def scores_of(bar: Bar) -> list[float]:
+    """Of each seed, from the book or trained now."""
+    path = Path(os.environ.get("ROLLBOOK_LEARNING_BOOK", PROJECT / "build" / "learning"))
+    setup = dataclasses.replace(make_setup(bar.algo, bar.env, steps=bar.steps, eval_every=0), cores=1)
+    setups = [dataclasses.replace(setup, seed=seed) for seed in SEEDS]
+    tag = f"sources-{sources_digest()}"
+    missing = [setup for setup in setups if _finished(path, setup, tag) is None]
+    if missing:
+        outcomes = train_seeds(missing, Labels(task="learning", tags=(tag,)), str(path))
+        assert [outcome.error for outcome in outcomes if outcome.error] == []
+    return [score_of(_finished(path, setup, tag)) for setup in setups]
+
+
+def _finished(path: Path, setup: Setup, tag: str) -> rollbook.RunRecord | None:
+    """The run of exactly this setup, made by exactly these sources."""
+    if not path.exists():
+        return None
+    wanted = json.loads(json.dumps(setup.to_record(setup.algorithm)))
+    runs = rollbook.open(path).runs(f"status = 'finished' and seed = {setup.seed} and '{tag}' in tags")
+    return next((run for run in runs if run.config == wanted), None)
+
+
+def score_of(run: rollbook.RunRecord | None) -> float:
+    assert run
+    episodes = run.metrics("charts/episodic_return")
+    step, value = episodes["step"].to_numpy(), episodes["value"].to_numpy()
+    return float(value[step >= step.max() * (1 - LAST_SHARE)].mean())
+
+
+def sources_digest() -> str:
+    """Of everything that a training's numbers come from, but the parameters."""
+    source = PROJECT / "src" / "rollbook"
+    loops = (source / "training" / f"{name}.py" for name in ("on_policy", "device", "host", "normaliser", "atari"))
+    files = [*(source / "algos").rglob("*.py"), *(source / "domains").glob("*.py"), *loops]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()[:12]
