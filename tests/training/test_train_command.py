@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Cli
 
 import rollbook
 
@@ -20,7 +19,7 @@ SMALL = ["--num-envs", "2", "--rollout-steps", "64", "--minibatches", "2", "--ep
 SHORT = ["--steps", "512", "--eval-every", "256", "--checkpoint-every", "256", "--preset", "none"]
 
 
-def test_each_seed_is_a_run_of_its_own(cli: Cli, book: Path) -> None:
+def test_each_seed_is_a_run_of_its_own(cli: Any, book: Path) -> None:
     answer = cli("train", "ppo", "CartPole-v1", "--seeds", "3,5", *SHORT, *SMALL, "--tags", "pilot", "--json")
 
     assert answer.code == 0, answer.err
@@ -32,7 +31,7 @@ def test_each_seed_is_a_run_of_its_own(cli: Cli, book: Path) -> None:
     assert "100%" in answer.err
 
 
-def test_the_stored_command_makes_the_same_run_again(cli: Cli, book: Path) -> None:
+def test_the_stored_command_makes_the_same_run_again(cli: Any, book: Path) -> None:
     cli("train", "ppo", "CartPole-v1", "--seeds", "7", *SHORT, *SMALL, "--lr", "0.001")
     run = rollbook.open().runs()[0]
 
@@ -46,7 +45,7 @@ def test_the_stored_command_makes_the_same_run_again(cli: Cli, book: Path) -> No
     assert changed == set()
 
 
-def test_set_beats_the_file_and_the_file_beats_the_preset(cli: Cli, tmp_path: Path) -> None:
+def test_set_beats_the_file_and_the_file_beats_the_preset(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("lr = 0.5\ngamma = 0.5\n")
 
     answer = cli("train", "ppo", "CartPole-v1", "--config", "mine.toml", "--set", "lr=0.25", "--print-config")
@@ -57,7 +56,7 @@ def test_set_beats_the_file_and_the_file_beats_the_preset(cli: Cli, tmp_path: Pa
     assert cli("train", "ppo", "CartPole-v1", "--config", "again.toml", "--print-config").out == answer.out
 
 
-def test_help_of_an_algorithm_shows_every_parameter(cli: Cli) -> None:
+def test_help_of_an_algorithm_shows_every_parameter(cli: Any) -> None:
     import dataclasses
 
     from rollbook.algos import ppo
@@ -87,7 +86,7 @@ def test_help_of_an_algorithm_shows_every_parameter(cli: Cli) -> None:
         (["ppo", "CartPole-v1", "extra"], "unexpected argument 'extra'", "--lr"),
     ],
 )
-def test_bad_input_gets_one_clear_error(cli: Cli, book: Path, arguments: list[str], error: str, hint: str) -> None:
+def test_bad_input_gets_one_clear_error(cli: Any, book: Path, arguments: list[str], error: str, hint: str) -> None:
     answer = cli("train", *arguments)
 
     assert answer.code == 2
@@ -128,7 +127,7 @@ def update(state, rollout, progress, key, config):
 '''
 
 
-def test_a_users_own_file_is_an_algorithm(cli: Cli, tmp_path: Path) -> None:
+def test_a_users_own_file_is_an_algorithm(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "constant.py").write_text(MY_ALGORITHM)
 
     answer = cli("train", "constant.py", "CartPole-v1", "--steps", "500", "--favourite", "0", "--json")
@@ -140,7 +139,7 @@ def test_a_users_own_file_is_an_algorithm(cli: Cli, tmp_path: Path) -> None:
     assert 8 < found[0][0] < 11  # a cart that is pushed to one side drops its pole in about nine steps
 
 
-def test_eval_plays_the_learned_policy_and_saves_a_video(cli: Cli, tmp_path: Path) -> None:
+def test_eval_plays_the_learned_policy_and_saves_a_video(cli: Any, tmp_path: Path) -> None:
     cli("train", "ppo", "CartPole-v1", *SHORT, *SMALL)
     run = rollbook.open().runs()[0]
 
@@ -157,7 +156,7 @@ def test_eval_plays_the_learned_policy_and_saves_a_video(cli: Cli, tmp_path: Pat
     assert rollbook.open().sql("select name, step from media").fetchall() == [("eval", 512)]
 
 
-def test_eval_of_a_step_that_was_not_saved_names_the_steps_that_were(cli: Cli) -> None:
+def test_eval_of_a_step_that_was_not_saved_names_the_steps_that_were(cli: Any) -> None:
     cli("train", "ppo", "CartPole-v1", *SHORT, *SMALL)
 
     answer = cli("eval", rollbook.open().runs()[0].run_id, "--step", "300")
@@ -167,7 +166,7 @@ def test_eval_of_a_step_that_was_not_saved_names_the_steps_that_were(cli: Cli) -
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-def test_an_exported_policy_acts_the_same_in_numpy(cli: Cli, tmp_path: Path, env: str) -> None:
+def test_an_exported_policy_acts_the_same_in_numpy(cli: Any, tmp_path: Path, env: str) -> None:
     from safetensors.numpy import load_file
 
     from rollbook.training.evaluate import host_policy
@@ -189,7 +188,7 @@ def test_an_exported_policy_acts_the_same_in_numpy(cli: Cli, tmp_path: Path, env
         np.testing.assert_allclose(scope["act"](weights, network, observation), ours(observation), rtol=1e-5, atol=1e-6)
 
 
-def test_weights_of_another_run_are_a_starting_point(cli: Cli) -> None:
+def test_weights_of_another_run_are_a_starting_point(cli: Any) -> None:
     cli("train", "ppo", "CartPole-v1", *SHORT, *SMALL)
     first = rollbook.open().runs()[0]
 
@@ -211,7 +210,7 @@ def _logged(book: Path) -> bool:
     return any(path.stat().st_size > 1000 for path in book.glob("tasks/*/*/attempts/0/metrics.log"))
 
 
-def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_interrupted(cli: Cli, book: Path) -> None:
+def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_interrupted(cli: Any, book: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "rollbook", "train", "ppo", "CartPole-v1", "--steps", "100000000", *SMALL,
          "--preset", "none", "--checkpoint-every", "0", "--eval-every", "0"],
@@ -228,7 +227,7 @@ def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_interrupted(cli: Cli, book:
     assert len(run.checkpoints()) == 1
 
 
-def test_a_seed_that_diverges_does_not_touch_the_others(cli: Cli, tmp_path: Path) -> None:
+def test_a_seed_that_diverges_does_not_touch_the_others(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "unlucky.py").write_text(
         MY_ALGORITHM.replace(
             "return State(jnp.float32(config.favourite))", "return State(jax.random.uniform(key) < 0.5)"
@@ -247,7 +246,7 @@ def test_a_seed_that_diverges_does_not_touch_the_others(cli: Cli, tmp_path: Path
         assert (f"seed {seed} failed: losses/luck is nan at step 100" in answer.err) == (status == "failed")
 
 
-def test_a_worker_that_dies_takes_only_its_seed_with_it(cli: Cli, tmp_path: Path) -> None:
+def test_a_worker_that_dies_takes_only_its_seed_with_it(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(
         MY_ALGORITHM.replace("import jax.numpy as jnp", "import jax, jax.numpy as jnp, os, signal").replace(
             "return State(jnp.float32(config.favourite))",

@@ -101,7 +101,7 @@ def _save_video(policy: Policy, record: RunRecord, seed: int, out: Path) -> Path
     return Path(shutil.copy(stored, out / f"{policy.run_id}-{policy.step}{stored.suffix}"))
 
 
-@click.group()
+@click.group(epilog="\b\nExample:\n  rollbook export policy 9f2c --out my_policy")
 def export() -> None:
     """Carry something out of the book."""
 

@@ -25,7 +25,7 @@ from rollbook.training.normaliser import Normaliser, make_normaliser
 Metrics: TypeAlias = dict[str, Array]
 
 _INIT, _FIRST_EPISODES = 2**32 - 1, 2**32 - 2  # in place of an iteration's number
-STEPS_AT_ONCE = 65_536  # of a compiled call: a fraction of a second, so that progress, Ctrl-C and logs keep up
+STEPS_AT_ONCE = 131_072  # that a compiled call has buffers for
 
 
 class Algorithm(Protocol):

@@ -20,6 +20,8 @@ from rollbook.training.evaluate import Evaluator, host_policy
 from rollbook.training.on_policy import DeviceLoop, HostLoop, Report
 from rollbook.training.setup import Setup, load_algorithm
 
+_CALL_SECONDS = 0.5  # of a compiled call, so that progress, logs and Ctrl-C keep up
+_INSPECTIONS = 100  # of a training at verbosity debug
 _RETURNS_SHOWN = 20  # episodes that the return of the progress line is the mean of
 
 
@@ -97,6 +99,8 @@ class Trainer:
         machine.evaluator.reseed(setup.seed)
         self._recent: list[float] = []
         self._stop = False
+        self._at_once = 1  # iterations of the next call
+        self._inspect_every = max(setup.steps // _INSPECTIONS, 1)
 
     def train(self) -> None:
         """From the run's starting point, if it has one, to the last step or the first Ctrl-C."""
@@ -108,11 +112,11 @@ class Trainer:
                 count = self._until_next_event(done)
                 began = time.perf_counter()
                 state, report = self.loop.advance(state, count)
-                rate = count * self.loop.steps_per_iteration / (time.perf_counter() - began)
+                seconds = time.perf_counter() - began
+                rate = count * self.loop.steps_per_iteration / seconds
+                self._at_once = max(round(count * _CALL_SECONDS / seconds), 1)
                 done += count
                 self._log(report, rate)
-                learner, step = self.loop.learner(state), self._step(done)
-                self.run.log(lambda: self.loop.inspect(learner), step, "debug")  # noqa: B023 - called at once
                 self._after(state, done)
         if self._stop:
             self._save(state, done)
@@ -148,6 +152,8 @@ class Trainer:
     def _after(self, state: Any, done: int) -> None:
         """What is due at the end of an iteration. The checkpoint comes last: all that was logged before is in it."""
         last = done == self.loop.iterations
+        if self._due(self._inspect_every, done):
+            self.run.log(lambda: self.loop.inspect(self.loop.learner(state)), self._step(done), "debug")
         if self._due(self.setup.eval_every, done) or (last and self.setup.eval_every):
             self._evaluate(state, done)
         if last or self._due(self.setup.checkpoint_every, done):
@@ -158,8 +164,8 @@ class Trainer:
         return every > 0 and self._step(done) // every > self._step(done - 1) // every
 
     def _until_next_event(self, done: int) -> int:
-        count = min(self.loop.most_at_once, self.loop.iterations - done)
-        for every in (self.setup.eval_every, self.setup.checkpoint_every):
+        count = min(self._at_once, self.loop.most_at_once, self.loop.iterations - done)
+        for every in (self.setup.eval_every, self.setup.checkpoint_every, self._inspect_every):
             if every:
                 next_event = (self._step(done) // every + 1) * every
                 count = min(count, -(-(next_event - self._step(done)) // self.loop.steps_per_iteration))
