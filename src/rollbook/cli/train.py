@@ -168,7 +168,7 @@ def _summary(record: RunRecord) -> dict[str, Any]:
 def check_installed() -> None:
     import importlib.util
 
-    missing = [name for name in ("jax", "equinox", "optax", "gymnasium") if not importlib.util.find_spec(name)]
+    missing = [name for name in ("jax", "optax", "gymnasium") if not importlib.util.find_spec(name)]
     if missing:
         raise UsageError(f"training needs {missing[0]}, which is not installed", "pip install 'rollbook[train]'")
 

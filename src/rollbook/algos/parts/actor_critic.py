@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -17,13 +16,15 @@ from rollbook.algos.parts.networks import (
     Linear,
     Torso,
     make_torso,
+    network,
     orthogonal_linear,
     torso_features,
 )
 from rollbook.algos.parts.spaces import Spaces
 
 
-class Actor(eqx.Module):
+@network
+class Actor:
     """From observations to a distribution over actions."""
 
     torso: Torso
@@ -35,7 +36,8 @@ class Actor(eqx.Module):
         return Categorical(output) if self.log_std is None else Gaussian(output, self.log_std)
 
 
-class Critic(eqx.Module):
+@network
+class Critic:
     """From observations to their values."""
 
     torso: Torso

@@ -7,10 +7,10 @@ a network numpy parameters and numpy observations, and it computes in numpy.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,16 +18,27 @@ import numpy as np
 Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
 Activation: TypeAlias = Literal["tanh", "relu"]
+T = TypeVar("T")
 
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, size, stride: Mnih et al. 2015, Methods
 _NATURE_FEATURES = 512
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def network(kind: type[T]) -> type[T]:
+    """A frozen dataclass whose fields are parameters, or networks of their own: a node of JAX's trees.
+
+    An Equinox module would do as well, but its attributes take 1 us each to read, as long as a small matmul in numpy.
+    """
+    return jax.tree_util.register_dataclass(dataclass(frozen=True)(kind))
 
 
 def namespace(array: Any) -> ModuleType:
     return np if isinstance(array, np.ndarray) else jnp
 
 
-class Linear(eqx.Module):
+@network
+class Linear:
     weight: Array  # (in, out)
     bias: Array  # (out,)
 
@@ -35,11 +46,12 @@ class Linear(eqx.Module):
         return x @ self.weight + self.bias
 
 
-class MLP(eqx.Module):
+@network
+class MLP:
     """Fully connected layers, each followed by the activation."""
 
     layers: tuple[Linear, ...]
-    activation: Activation = eqx.field(static=True)
+    activation: Activation = field(metadata={"static": True})
 
     def __call__(self, x: Array) -> Array:
         for layer in self.layers:
@@ -47,7 +59,8 @@ class MLP(eqx.Module):
         return x
 
 
-class CNN(eqx.Module):
+@network
+class CNN:
     """The convolutions of the Nature DQN on images (..., height, width, channels) of 0 to 255."""
 
     kernels: tuple[Array, ...]  # (size, size, in, out)
