@@ -211,11 +211,11 @@ def _logged(book: Path) -> bool:
 
 
 def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_interrupted(cli: Any, book: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rollbook", "train", "ppo", "CartPole-v1", "--steps", "100000000", *SMALL,
-         "--preset", "none", "--checkpoint-every", "0", "--eval-every", "0"],
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    # A shell's background jobs, and so perhaps these tests, ignore Ctrl-C, and children inherit that.
+    heeds_ctrl_c = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heeds_ctrl_c}; from rollbook.cli import main; main()"
+    options = ["--steps", "100000000", "--preset", "none", "--checkpoint-every", "0", "--eval-every", "0"]
+    process = subprocess.Popen([sys.executable, "-c", program, "train", "ppo", "CartPole-v1", *options, *SMALL])
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not _logged(book):
         time.sleep(0.2)
@@ -261,3 +261,28 @@ def test_a_worker_that_dies_takes_only_its_seed_with_it(cli: Any, tmp_path: Path
     statuses = [run.status for run in rollbook.open().runs("true")]
     assert set(statuses) == {"lost", "finished"}
     assert answer.err.count("failed: ") == statuses.count("lost")
+
+
+def test_a_fork_branches_off_with_changes_and_a_resume_goes_further(cli: Any, book: Path) -> None:
+    cli("train", "ppo", "CartPole-v1", *SHORT, *SMALL)
+    parent = rollbook.open().runs()[0]
+
+    forked = cli("fork", parent.run_id, "--set", "lr=0.01", "--steps", "+256")
+    resumed = cli("resume", parent.run_id, "--steps", "+128")
+
+    assert (forked.code, resumed.code) == (0, 0), forked.err + resumed.err
+    child = rollbook.open().runs(f"parent = '{parent.run_id}'")[0]
+    assert (child.config["lr"], child.config["steps"], child.last_step) == (0.01, 768, 768)
+    first = rollbook.open().sql(
+        f"select min(step) from metrics where run_id = '{child.run_id}' and name = 'losses/policy'"
+    )
+    assert first.fetchall() == [(512 + 128,)]
+    assert rollbook.open().run(parent.run_id).last_step == 640
+
+
+def test_an_episode_of_the_first_seed_is_recorded(cli: Any) -> None:
+    answer = cli("train", "ppo", "Pendulum-v1", *SHORT, *SMALL, "--seeds", "1,2", "--capture-video")
+
+    assert answer.code == 0, answer.err
+    found = rollbook.open().sql("select seed, media.name, step from media join runs using (run_id) order by step")
+    assert found.fetchall() == [(1, "rollout", 256), (1, "rollout", 512)]

@@ -118,7 +118,7 @@ class Trainer:
                 done += count
                 self._log(report, rate)
                 self._after(state, done)
-        if self._stop:
+        if done < self.loop.iterations:
             self._save(state, done)
             self.run.finish("interrupted", f"stopped by Ctrl-C or SIGTERM at step {self._step(done)}")
 

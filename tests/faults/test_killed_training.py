@@ -1,0 +1,110 @@
+"""A training that is killed with -9 at random moments, and resumed, ends as one that was never stopped."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rollbook
+
+SMALL = [
+    "--num-envs",
+    "2",
+    "--rollout-steps",
+    "64",
+    "--hidden-sizes",
+    "8",
+    "--preset",
+    "none",
+    "--checkpoint-every",
+    "256",
+]
+OF_PPO = ["--minibatches", "2", "--epochs", "2"]
+OF_OTHERS = ["--value-steps", "5"]
+NORMALISED = ["--normalise-observations", "true", "--normalise-rewards", "true"]
+
+
+def rollbook_command(*arguments: object) -> list[str]:
+    return [sys.executable, "-W", "ignore", "-m", "rollbook", *map(str, arguments)]
+
+
+def train_command(book: Path, algo: str, env: str, steps: int) -> list[str]:
+    own = OF_PPO if algo == "ppo" else OF_OTHERS
+    options = ["--steps", steps, "--eval-every", 1024, "--eval-episodes", 2, "--cores", 1, "--book", book]
+    return rollbook_command("train", algo, env, *SMALL, *own, *NORMALISED, *options)
+
+
+def kill_and_resume(book: Path, algo: str, env: str, steps: int, kills: int, rng: random.Random) -> rollbook.RunRecord:
+    """The run after as many kills as there was time for, each at a random moment after its first new checkpoint."""
+    command = train_command(book, algo, env, steps)
+    for _ in range(kills):
+        before = _checkpoints(book)
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None and _checkpoints(book) == before:
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0, 0.3))
+        if process.poll() is not None:
+            break
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        command = rollbook_command("resume", _only_run(book).run_id, "--book", book)
+    else:
+        subprocess.run(command, check=True, capture_output=True)
+    return _only_run(book)
+
+
+def _checkpoints(book: Path) -> list[str]:
+    return sorted(str(path) for path in book.glob("tasks/*/*/checkpoints/*/manifest.json"))
+
+
+def _only_run(book: Path) -> rollbook.RunRecord:
+    (run,) = rollbook.open(book).runs("true")
+    return run
+
+
+def everything(book: Path, run: rollbook.RunRecord) -> tuple[list[Any], dict[str, Any]]:
+    """All metrics but the timing, and the tensors of the last checkpoint."""
+    rows = rollbook.open(book).sql(
+        f"select name, step, value from metrics where run_id = '{run.run_id}' and name <> 'charts/SPS' order by all"
+    )
+    from rollbook.book.trees import flatten
+
+    return rows.fetchall(), dict(flatten(run.load_checkpoint().tensors["learner"]).tensors)
+
+
+def check(tmp_path: Path, algo: str, env: str, steps: int, kills: int, seed: int) -> None:
+    whole_book, killed_book = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(train_command(whole_book, algo, env, steps), check=True, capture_output=True)
+
+    killed = kill_and_resume(killed_book, algo, env, steps, kills, random.Random(seed))
+
+    assert killed.status == "finished"
+    assert len(killed.stored().attempts) > 1, "it was never killed: make it longer"
+    whole_rows, whole_tensors = everything(whole_book, _only_run(whole_book))
+    rows, tensors = everything(killed_book, killed)
+    assert rows == whole_rows
+    assert tensors.keys() == whole_tensors.keys()
+    for name, tensor in whole_tensors.items():
+        np.testing.assert_array_equal(tensor.array, tensors[name].array, name)
+
+
+@pytest.mark.parametrize(("algo", "env"), [("ppo", "CartPole-v1"), ("trpo", "HalfCheetah-v5")])
+def test_a_killed_training_goes_on_bit_for_bit(book: Path, tmp_path: Path, algo: str, env: str) -> None:
+    check(tmp_path, algo, env, steps=20_480 if env == "CartPole-v1" else 5_120, kills=2, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["vpg", "trpo", "ppo"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "Hopper-v5", "Ant-v5"])
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_many_times(book: Path, tmp_path: Path, algo: str, env: str, seed: int) -> None:
+    check(tmp_path, algo, env, steps=40_960 if env in ("CartPole-v1", "Pendulum-v1") else 10_240, kills=6, seed=seed)
