@@ -2,7 +2,8 @@
 
 Nobody holds a lock. A run that stores what is already there freshens its mtime, and a sweep beside it keeps what is
 fresh. The sweep renames an object aside before it decides, so a run's touch either came before the rename, and the
-sweep sees it, or finds no file, and the run writes the object anew.
+sweep sees it, or finds no file, and the run writes the object anew. Each sweep has its own name for what it sets aside,
+so that one which comes late never removes what another has just found to be fresh.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,10 @@ GRACE_SECONDS = 3600.0
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{64}")
 _PURGING = ".purging"
+
+# A sweep sets an object aside for microseconds, but several may do so in turn just where a reader looks.
+_LOOKS = 6
+_SECONDS_BETWEEN_LOOKS = 0.01
 
 
 @dataclass(frozen=True)
@@ -45,20 +52,22 @@ def put(layout: Layout, data: bytes) -> str:
 
 def get(layout: Layout, object_id: str) -> bytes:
     path = _path(layout, object_id)
-    # A sweep may have renamed the object aside for a moment, or have been killed before it could restore it.
-    for place in (path, path.with_name(path.name + _PURGING), path):
-        try:
-            data = place.read_bytes()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise CorruptFile(f"cannot read the object {place}: {error.strerror or error}") from error
-        if hashlib.sha256(data).hexdigest() != object_id:
-            raise CorruptFile(
-                f"the object {place} is damaged: its {len(data)} bytes are not what its name says",
-                "copy the file of this name from a backup of the book",
-            )
-        return data
+    for look in range(_LOOKS):
+        if look:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        for place in (path, *path.parent.glob(f"{object_id}*{_PURGING}")):
+            try:
+                data = place.read_bytes()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise CorruptFile(f"cannot read the object {place}: {error.strerror or error}") from error
+            if hashlib.sha256(data).hexdigest() != object_id:
+                raise CorruptFile(
+                    f"the object {place} is damaged: its {len(data)} bytes are not what its name says",
+                    "copy the file of this name from a backup of the book",
+                )
+            return data
     raise CodeNotFound(f"the book at {layout.root} has no object {object_id}")
 
 
@@ -126,7 +135,7 @@ def _settle_leftovers(folder: str, referenced: set[str], oldest_kept: float) -> 
             if _modified(path) < oldest_kept:
                 yield _unlink(path)
         elif entry.name.endswith(_PURGING):
-            object_id = entry.name.removesuffix(_PURGING)
+            object_id = entry.name.partition(".")[0]
             # Another purge may be at work on it right now: by the same rule on the same mtime it decides the same.
             kept = object_id in referenced or _modified(path) >= oldest_kept
             if kept and not path.with_name(object_id).exists():
@@ -140,7 +149,7 @@ def _purge(folder: str, referenced: set[str], oldest_kept: float) -> Iterator[in
         path = Path(entry.path)
         if not is_object_id(entry.name) or entry.name in referenced or _modified(path) >= oldest_kept:
             continue
-        aside = path.with_name(entry.name + _PURGING)
+        aside = path.with_name(f"{entry.name}.{secrets.token_hex(4)}{_PURGING}")
         try:
             path.rename(aside)
         except FileNotFoundError:  # another purge was first
@@ -164,7 +173,7 @@ def _modified(path: Path) -> float:
 def _restore(aside: Path) -> None:
     try:
         os.utime(aside)  # if it replaces an object written this moment, it must not look older
-        aside.replace(aside.with_name(aside.name.removesuffix(_PURGING)))
+        aside.replace(aside.with_name(aside.name.partition(".")[0]))
     except FileNotFoundError:  # another purge restored it
         return
 

@@ -38,7 +38,7 @@ def old_object(layout: Layout, data: bytes) -> str:
 
 def set_aside(layout: Layout, object_id: str) -> Path:
     path = layout.object_path(object_id)
-    return path.rename(path.with_name(f"{object_id}.purging"))
+    return path.rename(path.with_name(f"{object_id}.0123abcd.purging"))
 
 
 def stored_files(layout: Layout) -> list[str]:
@@ -184,7 +184,7 @@ def test_an_object_written_anew_after_the_rename_stays(layout, monkeypatch):
 
 
 def test_an_object_that_another_purge_took_first_is_not_counted(layout, monkeypatch):
-    object_id = old_object(layout, b"x")
+    old_object(layout, b"x")
 
     def too_late(path: Path, target: Path) -> Path:
         path.unlink()
@@ -193,7 +193,7 @@ def test_an_object_that_another_purge_took_first_is_not_counted(layout, monkeypa
     monkeypatch.setattr(Path, "rename", too_late)
 
     assert objects.sweep(layout, set(), time.time()) == objects.Swept(0, 0)
-    assert not objects.contains(layout, object_id)
+    assert stored_files(layout) == []
 
 
 def test_a_killed_purge_is_undone_for_objects_that_are_referred_to(layout):
@@ -236,6 +236,38 @@ def test_an_object_set_aside_can_still_be_read(layout):
     set_aside(layout, object_id)
 
     assert objects.get(layout, object_id) == b"x"
+
+
+def test_a_reader_waits_while_one_sweep_after_the_other_sets_the_object_aside(layout, monkeypatch):
+    object_id = objects.put(layout, b"x")
+    read = Path.read_bytes
+    misses = iter(range(3))
+
+    def just_renamed(path: Path) -> bytes:
+        if next(misses, None) is not None:
+            raise FileNotFoundError(path)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", just_renamed)
+
+    assert objects.get(layout, object_id) == b"x"
+
+
+def test_no_two_sweeps_set_an_object_aside_under_one_name(layout, monkeypatch):
+    """A sweep that found its own one old, and then stalls, would remove the other's, which is fresh."""
+    rename = Path.rename
+    asides: list[Path] = []
+
+    def noted(path: Path, target: Path) -> Path:
+        asides.append(target)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", noted)
+    for _ in range(2):
+        old_object(layout, b"x")
+        objects.sweep(layout, set(), time.time())
+
+    assert len(set(asides)) == 2
 
 
 def test_leftovers_of_killed_writers_go_once_they_are_old(layout):
@@ -304,4 +336,4 @@ def test_a_snapshot_keeps_every_object_that_it_names_while_others_sweep(layout, 
         counts = [int(sweeper.communicate(timeout=30)[0]) for sweeper in sweepers]
 
     assert sum(counts) > 100
-    assert all(objects.contains(layout, object_id) for object_id in referenced_objects(layout, manifest))
+    assert set(stored_files(layout)) == referenced_objects(layout, manifest)
