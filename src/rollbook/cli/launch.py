@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rollbook.cli.options import book_option, chosen_path, current_book
+from rollbook.cli.options import book_option, chosen_path, current_book, key_value
 from rollbook.cli.output import printable, say
 from rollbook.errors import CodeNotFound, RunIsLive, UsageError
 
@@ -94,7 +94,7 @@ def fork(reference: str, changes: tuple[str, ...], steps: str | None, step: int 
     book = current_book()
     parent = book.run(reference)
     info = parent.stored().info
-    chosen = dict(_key_value(change) for change in changes)
+    chosen = dict(key_value(change) for change in changes)
     if steps:
         chosen["steps"] = _total_steps(parent, steps)
     command = with_arguments(_program(info.command), chosen)
@@ -210,13 +210,6 @@ def _total_steps(record: RunRecord, steps: str) -> str:
     if not isinstance(before, int):
         raise UsageError(f"run {record.run_id} has no parameter steps to add to", "--set NAME=VALUE changes another")
     return str(before + number)
-
-
-def _key_value(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"--set {text!r} is not KEY=VALUE", "--set lr=1e-4")
-    return key, value
 
 
 def _report(run_id: str, exit_code: int) -> int:

@@ -91,6 +91,14 @@ def select_runs(
     return chosen
 
 
+def key_value(text: str) -> tuple[str, str]:
+    """Of --set KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"--set {text!r} is not KEY=VALUE", "--set lr=1e-4")
+    return key, value
+
+
 def confirm(question: str, yes: bool) -> bool:
     """One question, on stderr; --yes answers it."""
     try:

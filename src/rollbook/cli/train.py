@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rollbook.cli.options import book_option, chosen_path
+from rollbook.cli.options import book_option, chosen_path, key_value
 from rollbook.cli.output import print_json, printable, say
 from rollbook.errors import UsageError
 
@@ -106,7 +106,7 @@ def train(
     from rollbook.training.train import Labels, make_setup
 
     chosen_seeds = _parse_seeds(seeds)
-    changed = _parse_parameters(parameters) | dict(_key_value(change) for change in changes)
+    changed = _parse_parameters(parameters) | {key.replace("-", "_"): value for key, value in map(key_value, changes)}
     from_file = _read_config(file) if file else {}
     kept = use_cores(cores) if len(chosen_seeds) == 1 else 1
     setup = make_setup(algorithm, env, sources=[from_file, changed], cores=kept, **options)
@@ -201,13 +201,6 @@ def _parse_parameters(arguments: Sequence[str]) -> dict[str, str]:
             value = rest.pop(0)
         parameters[name[2:].replace("-", "_")] = value
     return parameters
-
-
-def _key_value(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"--set {text!r} is not KEY=VALUE", "--set lr=1e-4")
-    return key.replace("-", "_"), value
 
 
 def _read_config(file: str) -> Mapping[str, Any]:

@@ -97,7 +97,3 @@ class HostEnvs:
         self.totals, self.lengths = tree["totals"].tolist(), tree["lengths"].tolist()
         for env, saved in zip(self.envs, tree["simulators"], strict=True):
             restore(env, saved)
-
-    def close(self) -> None:
-        for env in self.envs:
-            env.close()

@@ -273,7 +273,7 @@ class HostLoop(_OnPolicy):
         return self.envs.can_go_on_within_episodes
 
     def advance(self, learner: Learner, count: int) -> tuple[Learner, Report]:
-        """One iteration, whatever the count: there is nothing to win by more."""
+        """One iteration: there is nothing to win by more in one call."""
         assert count == 1
         first = int(learner.iteration) * self.steps_per_iteration
         noise, update_key = self._draw(self._key, learner.iteration)

@@ -26,6 +26,7 @@ ALGORITHMS = {
     "ppo": "proximal policy optimization",
 }
 _FUNCTIONS = ("Config", "init", "act", "update")
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _PRESETS = Path(__file__).with_name("presets")
 
 
@@ -176,11 +177,7 @@ def _parse_as(kind: Any, text: str) -> Any:
             return text
         raise ValueError(text)
     if kind is bool:
-        return (
-            {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
-            if text.lower() in ("true", "yes", "1", "false", "no", "0")
-            else _refuse(text)
-        )
+        return _BOOLEANS[text.lower()] if text.lower() in _BOOLEANS else _refuse(text)
     if kind is type(None):
         return None if text.lower() in ("none", "null", "") else _refuse(text)
     if kind is int:

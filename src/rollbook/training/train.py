@@ -53,7 +53,7 @@ def train(
     `options` are those of `rollbook train`: backend, eval_every, eval_episodes, checkpoint_every, keep_checkpoints,
     max_episode_steps, capture_video, init_from, only.
     """
-    if (seed is None) == (seeds is None) and seed is not None:
+    if seed is not None and seeds is not None:
         raise UsageError("both seed and seeds were given", "seed=1 for one run, seeds=[1, 2, 3] for several")
     setup = make_setup(algorithm, env, steps=steps, preset=preset, sources=[config or {}], **options)
     labels = Labels(task=task, tags=tuple(tags), notes=notes, verbosity=verbosity, track=tuple(config or ()))
