@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 import rollbook
+from rollbook.domains import DOMAINS
 from rollbook.training.seeds import train_seeds
 from rollbook.training.setup import Setup
 from rollbook.training.train import Labels, make_setup
@@ -65,7 +67,7 @@ def scores_of(bar: Bar) -> list[float]:
     path = Path(os.environ.get("ROLLBOOK_LEARNING_BOOK", PROJECT / "build" / "learning"))
     setup = dataclasses.replace(make_setup(bar.algo, bar.env, steps=bar.steps, eval_every=0), cores=1)
     setups = [dataclasses.replace(setup, seed=seed) for seed in SEEDS]
-    tag = f"sources-{sources_digest()}"
+    tag = f"sources-{sources_digest(bar)}"
     missing = [setup for setup in setups if _finished(path, setup, tag) is None]
     if missing:
         outcomes = train_seeds(missing, Labels(task="learning", tags=(tag,)), str(path))
@@ -89,9 +91,17 @@ def score_of(run: rollbook.RunRecord | None) -> float:
     return float(value[step >= step.max() * (1 - LAST_SHARE)].mean())
 
 
-def sources_digest() -> str:
-    """Of everything that a training's numbers come from, but the parameters."""
-    source = PROJECT / "src" / "rollbook"
-    loops = (source / "training" / f"{name}.py" for name in ("on_policy", "device", "host", "normaliser", "atari"))
-    files = [*(source / "algos").rglob("*.py"), *(source / "domains").glob("*.py"), *loops]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()[:12]
+def sources_digest(bar: Bar) -> str:
+    """Of all that a training's numbers come from, but the parameters: what its algorithm and its loops import."""
+    source = PROJECT / "src"
+    found = set((source / "rollbook" / "domains").glob("*.py")) if bar.env in DOMAINS else set()
+    todo = [f"rollbook.algos.{bar.algo}", "rollbook.training.on_policy"]
+    while todo:
+        file = (source / todo.pop().replace(".", "/")).with_suffix(".py")
+        if file in found or not file.exists():
+            continue
+        found.add(file)
+        imports = re.findall(r"^from (rollbook\.(?:algos|training)[\w.]*) import (.*)", file.read_text(), re.MULTILINE)
+        for package, names in imports:
+            todo += [package, *(f"{package}.{name.strip()}" for name in names.split(","))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(found))).hexdigest()[:12]

@@ -17,7 +17,7 @@ from rollbook.algos.parts import diagnostics
 from rollbook.algos.parts.actor_critic import (
     Actor,
     Batch,
-    Critic,
+    Networks,
     Rollout,
     explained_variance,
     make_actor,
@@ -82,11 +82,6 @@ class Config:
     def __post_init__(self) -> None:
         check(self)
         check_minibatches(self.num_envs * self.rollout_steps, self.minibatches, "minibatches")
-
-
-class Networks(NamedTuple):
-    actor: Actor
-    critic: Critic
 
 
 class State(NamedTuple):

@@ -20,6 +20,7 @@ from rollbook.algos.parts.actor_critic import (
     Actor,
     Batch,
     Critic,
+    Networks,
     Rollout,
     explained_variance,
     make_actor,
@@ -79,11 +80,6 @@ class Config:
     def __post_init__(self) -> None:
         check(self)
         check_minibatches(self.num_envs * self.rollout_steps, self.value_minibatches, "value_minibatches")
-
-
-class Networks(NamedTuple):
-    actor: Actor
-    critic: Critic
 
 
 class State(NamedTuple):

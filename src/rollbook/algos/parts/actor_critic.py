@@ -47,6 +47,11 @@ class Critic:
         return self.head(self.torso(observation))[..., 0]
 
 
+class Networks(NamedTuple):
+    actor: Actor
+    critic: Critic
+
+
 class NetworkConfig(Protocol):
     @property
     def hidden_sizes(self) -> tuple[int, ...]: ...
