@@ -43,6 +43,7 @@ VARIABLES = {
     "ROLLBOOK_QUIET": "If set, a run says nothing on stderr except about problems.",
     "ROLLBOOK_RUN_ID": "Set by `rollbook run`: the run that the program's first `rollbook.start` claims.",
     "ROLLBOOK_RESUME": "Set by `rollbook resume`: the run that the first `rollbook.start` goes on with.",
+    "ROLLBOOK_START_OVER": "Set to 1 by `rollbook bench` for a retry: what the run logged before no longer counts.",
     "ROLLBOOK_PARENT": "Set by `rollbook fork`: the run that the first `rollbook.start` branches off.",
     "ROLLBOOK_PARENT_STEP": "Set by `rollbook fork --at`: the step of the parent's checkpoint.",
     "ROLLBOOK_COPY_METRICS": "Set to 1 by `rollbook fork --copy-metrics`.",

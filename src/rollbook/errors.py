@@ -17,6 +17,7 @@ RollbookError
     ├── BookNotFound
     ├── BookUnwritable
     ├── RunNotFound
+    ├── BenchmarkNotFound
     ├── MetricNotFound
     ├── CheckpointNotFound
     ├── CodeNotFound
@@ -92,6 +93,9 @@ class BookUnwritable(DataError): ...
 
 
 class RunNotFound(DataError): ...
+
+
+class BenchmarkNotFound(DataError): ...
 
 
 class MetricNotFound(DataError): ...

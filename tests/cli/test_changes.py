@@ -201,3 +201,33 @@ def test_du_says_what_takes_room(book, cli):
     assert answer.err.startswith("1 run")
     assert rows[0]["total"] == sum(rows[0][part] for part in ("metrics", "checkpoints", "media", "other"))
     assert {row["folder"] for row in rows[1:]} == {"objects", "journal", "cache"}
+
+
+# ---- tag move, tag log
+
+
+def test_a_tag_moves_cell_by_cell_in_one_step(book, cli):
+    old = [finished(book, env=env, tags=["latest"]) for env in ("A", "B")]
+    new = finished(book, env="A", tags=["v2"])
+    answer = cli("tag", "move", "latest", "--to", "v2", "--yes")
+
+    tagged = {run.run_id for run in rollbook.open(book).runs("'latest' in tags")}
+    assert answer.code == 0
+    assert answer.err == "latest: added to 1 runs, removed from 1\n"
+    assert tagged == {old[1], new}
+    assert len(list((book / "journal").glob("*.json"))) == 1
+    assert cli("tag", "move", "latest", "--to", "v2", "--yes").code == 4
+
+
+def test_the_log_of_tags_says_who_moved_what_when(book, cli):
+    first = finished(book)
+    second = finished(book)
+    cli("tag", "add", "latest", first)
+    cli("tag", "move", "latest", second, "--yes")
+    cli("tag", "add", "other", first)
+
+    moved, added = cli("tag", "log", "latest", "--json").json
+    assert (added["tag"], added["added"], added["removed"]) == ("latest", [first], [])
+    assert (moved["added"], moved["removed"]) == ([second], [first])
+    assert moved["user"]
+    assert len(cli("tag", "log").out.splitlines()) == 4

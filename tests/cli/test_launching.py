@@ -12,7 +12,7 @@ import pytest
 from makers import points, record
 
 import rollbook
-from rollbook.bench.launch import parse_arguments, program_arguments, with_arguments
+from rollbook.bench.arguments import parse_arguments, program_arguments, with_arguments
 
 # A program that knows nothing of Rollbook.
 PLAIN = """

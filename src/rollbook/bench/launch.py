@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
-import re
 import selectors
 import shutil
 import signal
@@ -55,6 +53,7 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
     provenance: Provenance | None = None  # known already: the run is made from stored code
     resume: str | None = None  # folder of a run to go on with
+    start_over: bool = False  # what the run to go on with has logged no longer counts
 
 
 @dataclass(frozen=True)
@@ -74,18 +73,18 @@ def launch(layout: Layout, settings: Settings, job: Job) -> Done:
         run_id = folder.name
     else:
         run_id, folder = create_run_folder(layout, job.task, now)
-    provenance = job.provenance or gather(layout, settings, _script(job), save_code=True)
+    provenance = job.provenance or gather(layout, settings, script_of(job.command, job.cwd), save_code=True)
     state = Launch(
-        info=read_run(folder).info if job.resume else _info(run_id, job, settings, now),
+        info=read_run(folder).info if job.resume else info_of(run_id, job, settings, now),
         provenance=provenance,
         process=this_process(),
         started_at=now,
         heartbeat=now,
     )
-    _write(folder, state)
+    write_launch(folder, state)
     exit_code = _run(layout, job, run_id, folder, state)
     ended = time.time()
-    _write(folder, dataclasses.replace(state, heartbeat=ended, exit_code=exit_code, ended_at=ended))
+    write_launch(folder, dataclasses.replace(state, heartbeat=ended, exit_code=exit_code, ended_at=ended))
     touch_run(folder)
     return Done(run_id, folder, exit_code)
 
@@ -99,7 +98,7 @@ def check_program(command: Sequence[str], cwd: Path) -> None:
         raise UsageError(f"there is no program {command[0]!r}", "rollbook run -- python train.py --lr 1e-3")
 
 
-def _info(run_id: str, job: Job, settings: Settings, now: float) -> RunInfo:
+def info_of(run_id: str, job: Job, settings: Settings, now: float) -> RunInfo:
     config = as_config(job.config)
     return RunInfo(
         run_id=run_id,
@@ -124,7 +123,7 @@ def _run(layout: Layout, job: Job, run_id: str, folder: Path, state: Launch) -> 
         program = subprocess.Popen(
             job.command,
             cwd=job.cwd,
-            env=_environment(layout, job, run_id),
+            env=environment_of(layout, job, run_id),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -139,7 +138,7 @@ def _run(layout: Layout, job: Job, run_id: str, folder: Path, state: Launch) -> 
     return exit_code
 
 
-def _environment(layout: Layout, job: Job, run_id: str) -> dict[str, str]:
+def environment_of(layout: Layout, job: Job, run_id: str) -> dict[str, str]:
     own = {
         "ROLLBOOK_BOOK": str(layout.root),
         "ROLLBOOK_TASK": job.task,
@@ -149,6 +148,8 @@ def _environment(layout: Layout, job: Job, run_id: str) -> dict[str, str]:
     if job.resume:
         own = {**own, "ROLLBOOK_RESUME": run_id}
         del own["ROLLBOOK_RUN_ID"]
+        if job.start_over:
+            own["ROLLBOOK_START_OVER"] = "1"
     if job.tags:
         own["ROLLBOOK_TAGS"] = ",".join(job.tags)
     if job.benchmark:
@@ -194,7 +195,7 @@ def _wait(program: subprocess.Popen[bytes], folder: Path, state: Launch) -> int:
             try:
                 return program.wait(timeout=HEARTBEAT_SECONDS if not asked_at else 0.5)
             except subprocess.TimeoutExpired:
-                _write(folder, dataclasses.replace(state, heartbeat=time.time()))
+                write_launch(folder, dataclasses.replace(state, heartbeat=time.time()))
                 if asked_at and time.monotonic() - asked_at[0] > PATIENCE_SECONDS:
                     program.kill()
     finally:
@@ -202,99 +203,17 @@ def _wait(program: subprocess.Popen[bytes], folder: Path, state: Launch) -> int:
             signal.signal(number, handler)
 
 
-def _write(folder: Path, state: Launch) -> None:
+def write_launch(folder: Path, state: Launch) -> None:
     try:
         write_json(folder / "launch.json", dataclasses.asdict(state))
     except OSError as error:
         print(f"rollbook: cannot write {folder / 'launch.json'}: {error.strerror or error}", file=sys.stderr)
 
 
-def _script(job: Job) -> Path | None:
+def script_of(command: Sequence[str], cwd: Path) -> Path:
     """The program's own file, which says where its project is."""
-    for part in job.command:
-        path = job.cwd / part
+    for part in command:
+        path = cwd / part
         if path.suffix == ".py" and path.is_file():
             return path
-    return job.cwd / "program"
-
-
-def program_arguments(command: Sequence[str]) -> list[str]:
-    """What the program itself is given: not the interpreter's own options, nor the script or module that it runs."""
-    arguments = list(command[1:])
-    if not re.fullmatch(r"python[0-9.]*", Path(command[0]).name):
-        return arguments
-    for place, argument in enumerate(arguments):
-        if argument in ("-m", "-c"):
-            return arguments[place + 2 :]
-        takes_value = place > 0 and arguments[place - 1] in ("-W", "-X")
-        if not argument.startswith("-") and not takes_value:
-            return arguments[place + 1 :]
-    return []
-
-
-def parse_arguments(arguments: Sequence[str]) -> dict[str, Any]:
-    """A config of a command line: `--lr 1e-3`, `--lr=1e-3`, `--flag`, `--sizes 64 64`, `key=value`."""
-    config: dict[str, Any] = {}
-    values: list[Any] | None = None
-    key = ""
-    for argument in arguments:
-        if argument.startswith("-") and not _is_number(argument) and argument.strip("-"):
-            key, equals, value = argument.lstrip("-").partition("=")
-            key = key.replace("-", "_")
-            values = [parse_value(value)] if equals else []
-            config[key] = parse_value(value) if equals else True
-        elif values is not None:
-            values.append(parse_value(argument))
-            config[key] = values[0] if len(values) == 1 else list(values)
-        elif "=" in argument:
-            name, _, value = argument.partition("=")
-            config[name.lstrip("+")] = parse_value(value)
-    return config
-
-
-def parse_value(text: str) -> Any:
-    """A number, true, false, null or JSON where it reads as one, else the text."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if text.lower() in ("none", "null"):
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
-    if isinstance(value, str) and _is_number(text):
-        value = float(text)
-    if isinstance(value, float) and value - value != 0:
-        return text  # nan and inf have no JSON form
-    return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def with_arguments(command: Sequence[str], changes: Mapping[str, str]) -> list[str]:
-    """The command with some arguments set to other values: replaced where they stand, else added at the end."""
-    changed = list(command)
-    for key, value in changes.items():
-        names = {f"--{key}", f"--{key.replace('_', '-')}", f"--{key.replace('-', '_')}"}
-        for place, part in enumerate(changed):
-            name, equals, _ = part.partition("=")
-            if name in names and equals:
-                changed[place] = f"{name}={value}"
-                break
-            if name == key and equals:
-                changed[place] = f"{key}={value}"
-                break
-            if part in names:
-                given = changed[place + 1 : place + 2]
-                is_flag = not given or (given[0].startswith("-") and not _is_number(given[0]))
-                changed[place + 1 : place + 1 if is_flag else place + 2] = [value]
-                break
-        else:
-            changed += [f"--{key.replace('_', '-')}", value]
-    return changed
+    return cwd / "program"

@@ -121,7 +121,7 @@ def _is_entry(entry: Any) -> bool:
         return False
     if not isinstance(entry.get("user"), str):
         return False
-    return _is_text_list(entry.get("runs")) and _is_text_list(entry.get("tags", []))
+    return all(_is_text_list(entry.get(key, [])) for key in ("runs", "tags", "removed_from")) and "runs" in entry
 
 
 def _text(text: str) -> str:
@@ -147,8 +147,10 @@ class Changes:
         self.number = number
         kind, runs = entry["kind"], entry["runs"]
         if kind in ("tag", "untag"):
-            for run in runs:
-                self.tags.setdefault(run, {}).update(dict.fromkeys(map(_text, entry.get("tags", ())), kind == "tag"))
+            # A tag that moves leaves some runs for others in one step.
+            for changed, there in ((runs, kind == "tag"), (entry.get("removed_from", ()), False)):
+                for run in changed:
+                    self.tags.setdefault(run, {}).update(dict.fromkeys(map(_text, entry.get("tags", ())), there))
         elif kind == "note":
             for run in runs:
                 self.notes.setdefault(run, []).append(_text(str(entry.get("text", ""))))

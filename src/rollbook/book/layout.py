@@ -43,9 +43,9 @@ def decode_name(encoded: str) -> str:
     return urllib.parse.unquote(encoded, errors="replace")
 
 
-def new_run_id(now: float) -> str:
+def new_run_id(now: float, random_bytes: int = 2) -> str:
     host = re.sub(r"[^a-z0-9]", "", socket.gethostname().split(".")[0].lower())[:12] or "host"
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{host}-{secrets.token_hex(2)}"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{host}-{secrets.token_hex(random_bytes)}"
 
 
 def readable_name(run_id: str, tracked: Mapping[str, Any]) -> str:
@@ -66,6 +66,7 @@ class Layout:
         self.objects = root / "objects"
         self.journal = root / "journal"
         self.archive = root / "archive"
+        self.benchmarks = root / "benchmarks"
         self.cache = root / "cache"
 
     def run_folder(self, task: str, run_id: str) -> Path:

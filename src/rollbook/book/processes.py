@@ -12,7 +12,11 @@ _PROC = Path("/proc")
 
 
 def this_process() -> Process:
-    pid = os.getpid()
+    return process_of(os.getpid())
+
+
+def process_of(pid: int) -> Process:
+    """A process on this machine, as the process table has it now."""
     seen = _look_up(pid)
     return Process(
         host=socket.gethostname(),

@@ -61,7 +61,7 @@ def book_paths(root: Path, book_root: Path) -> tuple[str, ...]:
     if book != ".":
         return (book,)
     layout = Layout(book_root)  # book = ".": the project folder is the book too
-    parts = (layout.tasks, layout.objects, layout.journal, layout.archive, layout.cache)
+    parts = (layout.tasks, layout.objects, layout.journal, layout.archive, layout.benchmarks, layout.cache)
     return ("book.toml", *(part.name for part in parts))
 
 

@@ -25,6 +25,8 @@ MAX_DIFF_BYTES = 10_000_000
 
 Value = TypeVar("Value")
 
+_ABOUT_PRS = ("refs", "merges")  # questions to git
+
 # Where CI services say which pull or merge request they build. Azure: the number on GitHub before its own id.
 _PR_VARIABLES = (
     "CI_MERGE_REQUEST_IID",  # GitLab
@@ -62,9 +64,11 @@ def gather(layout: Layout, settings: Settings, script: Path | None, save_code: b
     smi = attempt("the GPUs", _ask_nvidia_smi, None)
     packages = attempt("the package versions", lambda: put(layout, _packages().encode()), None)
     code = attempt("the code", lambda: _save_code(layout, settings, root, script), None) if save_code else None
+    git = attempt("git", lambda: _git(layout, asked, problems), None) if asked else None
+    pr_of_git = attempt("the pull request", lambda: _pr(asked, git.branch if git else None), None) if asked else None
     return Provenance(
-        git=attempt("git", lambda: _git(layout, asked, problems), None) if asked else None,
-        pr=pr_number(os.environ),
+        git=git,
+        pr=pr_number(os.environ) or pr_of_git,
         # Where the paths of the code manifest begin, also for a script that belongs to no project.
         project_root=str(root or start) if root or (start and script) else None,
         code=code,
@@ -95,6 +99,17 @@ def pr_number(environ: Mapping[str, str]) -> int | None:
     return None
 
 
+def pr_of_refs(refs: str, merges: str, branch: str | None) -> int | None:
+    """The pull or merge request that HEAD is, by the refs that point at it, or that its branch was checked out from.
+
+    `merges` are lines such as `branch.fix.merge refs/pull/308/head`, which `gh pr checkout` leaves behind.
+    """
+    number = r"(?:pull|pr|merge-requests|pull-requests)/([0-9]{1,9})(?:/(?:head|merge|from))?"
+    own = re.search(rf"^branch\.{re.escape(branch)}\.merge refs/{number}$", merges, re.MULTILINE) if branch else None
+    found = own or re.search(rf"^refs/(?:remotes/[^/\n]+/)?{number}$", refs, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def _start_folder(script: Path | None) -> Path:
     return script.absolute().parent if script else Path.cwd()
 
@@ -120,11 +135,13 @@ def _ask_git(checkout: Path, layout: Layout) -> dict[str, Program]:
         "describe": start_git(checkout, "describe", "--tags", "--always"),
         "diff": start_git(checkout, "diff", "HEAD", *plain, "--", ".", *book),
         "inside": start_git(checkout, "rev-parse", "--is-inside-work-tree"),
+        "refs": start_git(checkout, "for-each-ref", "--points-at", "HEAD", "--format=%(refname)"),
+        "merges": start_git(checkout, "config", "--get-regexp", r"^branch\..*\.merge$", "^refs/(pull|merge-requests)/"),
     }
 
 
 def _git(layout: Layout, asked: dict[str, Program], problems: list[str]) -> Git | None:
-    answers = {name: program.answer(MAX_DIFF_BYTES) for name, program in asked.items()}
+    answers = {name: program.answer(MAX_DIFF_BYTES) for name, program in asked.items() if name not in _ABOUT_PRS}
     if not answers["inside"].ok:
         problems.append(f"git: {answers['inside'].error}")
         return None
@@ -145,6 +162,11 @@ def _git(layout: Layout, asked: dict[str, Program], problems: list[str]) -> Git 
     # What `git describe --dirty` says, but by the same diff as is kept.
     described = f"{describe}-dirty" if describe and dirty else describe
     return Git(commit=commit, describe=described, dirty=dirty, branch=branch, diff=diff)
+
+
+def _pr(asked: dict[str, Program], branch: str | None) -> int | None:
+    refs, merges = (asked[name].answer().output.decode(errors="replace") for name in _ABOUT_PRS)
+    return pr_of_refs(refs, merges, branch)
 
 
 def _packages() -> str:

@@ -126,10 +126,10 @@ class StoredRun:
                 return "finished"
             return "interrupted" if launch.exit_code in (-2, -15, 130, 143) else "failed"
         if status:
-            return "running" if _beats(status.process, status.heartbeat, now) else "lost"
+            return "running" if beats(status.process, status.heartbeat, now) else "lost"
         if launch:
-            return "running" if _beats(launch.process, launch.heartbeat, now) else "lost"
-        return "running" if _beats(None, self.info.started_at, now) else "lost"
+            return "running" if beats(launch.process, launch.heartbeat, now) else "lost"
+        return "running" if beats(None, self.info.started_at, now) else "lost"
 
     def chain(self) -> list[tuple[Attempt, float | None]]:
         """The attempts that count, oldest first, each with the time after which its rows no longer do."""
@@ -145,7 +145,7 @@ class StoredRun:
         return chain[::-1]
 
 
-def _beats(process: Process | None, heartbeat: float, now: float) -> bool:
+def beats(process: Process | None, heartbeat: float, now: float) -> bool:
     """The process table is asked where it can answer; the clock decides for other hosts."""
     alive = is_alive(process) if process else None
     if alive is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rollbook._version import __version__
-from rollbook.cli import change, code, demo, launch, policy, query, show, tags, train
+from rollbook.cli import bench, change, code, demo, launch, policy, query, show, tags, train
 
 _EPILOG = """\b
 Examples:
@@ -30,6 +30,7 @@ for _command in (
     demo.demo,
     train.train,
     policy.evaluate,
+    bench.bench,
     launch.run,
     launch.resume,
     launch.fork,

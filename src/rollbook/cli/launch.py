@@ -32,7 +32,8 @@ _PASS_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": Fals
 @book_option
 def run(task: str | None, tags: str | None, notes: str, command: tuple[str, ...]) -> int:
     """Track any program without touching its code: arguments as config, code, console, exit status."""
-    from rollbook.bench.launch import Job, launch, parse_arguments, program_arguments
+    from rollbook.bench.arguments import parse_arguments, program_arguments
+    from rollbook.bench.launch import Job, launch
     from rollbook.book.layout import Layout
     from rollbook.book.settings import find_book, git_root, load_settings
     from rollbook.track.config import as_tags
@@ -55,7 +56,8 @@ def run(task: str | None, tags: str | None, notes: str, command: tuple[str, ...]
 @book_option
 def resume(reference: str, steps: str | None) -> int:
     """Go on with a run from its newest checkpoint: its command again, in its folder, as a new attempt."""
-    from rollbook.bench.launch import Job, launch, with_arguments
+    from rollbook.bench.arguments import with_arguments
+    from rollbook.bench.launch import Job, launch
     from rollbook.book.settings import load_settings
 
     book = current_book()
@@ -88,7 +90,8 @@ def fork(reference: str, changes: tuple[str, ...], steps: str | None, step: int 
 
     The program finds the parent's checkpoint with run.starting_point().
     """
-    from rollbook.bench.launch import Job, launch, parse_arguments, program_arguments, with_arguments
+    from rollbook.bench.arguments import parse_arguments, program_arguments, with_arguments
+    from rollbook.bench.launch import Job, launch
     from rollbook.book.settings import load_settings
 
     book = current_book()

@@ -1,6 +1,10 @@
-"""tag add, tag remove, tag list."""
+"""tag add, tag remove, tag move, tag list, tag log."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +20,9 @@ from rollbook.cli.options import (
 from rollbook.cli.output import print_json, printable, say
 from rollbook.cli.table import print_table
 from rollbook.errors import RunNotFound, UsageError
+
+if TYPE_CHECKING:
+    from rollbook.book.book import RunRecord
 
 
 @click.group(epilog="\b\nExample:\n  rollbook tag add latest --source-tag v1.0.0b2-9-g4605546")
@@ -70,6 +77,92 @@ def remove(
     if not (runs or regex or where or min_steps is not None):
         where = _carries(name)
     _change("untag", name, runs, regex, where, task, min_steps, yes)
+
+
+@tag.command(
+    epilog="\b\nExamples:\n  rollbook tag move latest --to v1.2-3-gabc\n  rollbook tag move latest --to pr-308 --yes"
+)
+@click.argument("name")
+@click.option("--to", metavar="TAG", help="Runs that carry this tag, or are of this git version.")
+@selection_options
+@yes_option
+@book_option
+def move(
+    name: str,
+    to: str | None,
+    runs: tuple[str, ...],
+    regex: str | None,
+    where: str | None,
+    task: str | None,
+    min_steps: int | None,
+    yes: bool,
+) -> None:
+    """Move a tag to other runs, cell by cell.
+
+    A cell is a task with an algorithm and an environment. In each cell of the new runs, the tag leaves all others;
+    cells that the new runs do not have keep theirs. All of it is one step.
+    """
+    from rollbook.book import journal
+
+    book = current_book()
+    chosen = select_runs(book, runs, regex, _with_source(where, to), task, min_steps)
+    cells = {(run.task, run.algo, run.env) for run in chosen}
+    new = [run for run in chosen if name not in run.tags]
+    moving_to = {run.run_id for run in chosen}
+    before = [run for run in book.runs(_carries(name)) if (run.task, run.algo, run.env) in cells]
+    old = [run for run in before if run.run_id not in moving_to]
+    if not new and not old:
+        raise RunNotFound(f"the tag {name!r} is where it is to go already")
+    print_table(
+        ["cell", "from", "to"],
+        [
+            [" ".join(filter(None, cell)), _versions(before, cell), _versions(chosen, cell)]
+            for cell in sorted(cells, key=str)
+        ],
+    )
+    if not confirm(f"move the tag {printable(name)} in {len(cells)} cells?", yes):
+        return
+    ids, removed = [run.run_id for run in new], [run.run_id for run in old]
+    journal.append(book.layout.journal, "tag", ids, tags=[name], removed_from=removed)
+    say(f"{printable(name)}: added to {len(ids)} runs, removed from {len(removed)}")
+
+
+def _versions(runs: Sequence[RunRecord], cell: tuple[str | None, ...]) -> str:
+    """The code of a cell's runs, with how many of each."""
+    count = Counter(run.git_describe or "?" for run in runs if (run.task, run.algo, run.env) == cell)
+    return ", ".join(f"{version} ({number})" for version, number in count.items()) or "-"
+
+
+@tag.command(epilog="\b\nExamples:\n  rollbook tag log\n  rollbook tag log latest --json")
+@click.argument("name", required=False)
+@json_option
+@book_option
+def log(name: str | None, as_json: bool) -> None:
+    """Who moved which tag when, the newest first."""
+    from datetime import UTC, datetime
+
+    from rollbook.book import journal
+
+    rows = [
+        {
+            "number": number,
+            "time": datetime.fromtimestamp(entry["time"], UTC),
+            "user": entry["user"],
+            "host": entry.get("host"),
+            "tag": tag_name,
+            "added": entry["runs"] if entry["kind"] == "tag" else [],
+            "removed": entry["runs"] if entry["kind"] == "untag" else entry.get("removed_from", []),
+        }
+        for number, entry in journal.read_after(current_book().layout.journal, 0)
+        if entry["kind"] in ("tag", "untag")
+        for tag_name in entry.get("tags", ())
+        if name is None or tag_name == name
+    ][::-1]
+    if as_json:
+        print_json(rows)
+        return
+    table = [[row["time"], row["user"], row["tag"], len(row["added"]), len(row["removed"])] for row in rows]
+    print_table(["time", "user", "tag", "added to", "removed from"], table, right=["added to", "removed from"])
 
 
 @tag.command(name="list", epilog="\b\nExample:\n  rollbook tag list --json")

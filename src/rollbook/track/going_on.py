@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
+from typing import Literal
 
 from rollbook.book.find import find_run_folder
 from rollbook.book.layout import Layout, attempt_folders
@@ -73,7 +74,15 @@ def copy_metrics(parent: StoredRun, until_step: int | None, writer: AttemptWrite
     return last + 1
 
 
-def resume(layout: Layout, reference: str, step: int | None, plan: Plan, *, launched: bool) -> Opened:
+def resume(
+    layout: Layout,
+    reference: str,
+    step: int | None,
+    plan: Plan,
+    *,
+    launched: bool,
+    start_over: Literal["never", "without a checkpoint", "always"] = "never",
+) -> Opened:
     folder = find_run_folder(layout, reference)
     stored = read_run(folder)
     taken = attempt_folders(folder)
@@ -84,7 +93,9 @@ def resume(layout: Layout, reference: str, step: int | None, plan: Plan, *, laun
             f"run {stored.info.run_id} is still running{where}",
             f"stop it first, or fork it: rollbook.start(..., parent={stored.info.run_id!r})",
         )
-    cut, next_step = _where_to_go_on(stored, step)
+    cut, next_step = (None, 0) if start_over == "always" else _where_to_go_on(stored, step)
+    if start_over != "never" and (cut is None or cut.step is None):
+        cut, next_step = None, 0
     known = stored.config
     changes = {key: value for key, value in plan.config.items() if key not in known or known[key] != value}
     writer = AttemptWriter(folder, taken[-1][0] + 1 if taken else 0)
@@ -132,6 +143,8 @@ def _where_to_go_on(stored: StoredRun, step: int | None) -> tuple[GoesOnFrom | N
 
 def _say_what_is_cut(stored: StoredRun, cut: GoesOnFrom | None) -> None:
     if cut is None:
+        if stored.attempts:
+            say(f"run {stored.info.run_id} starts over: what it logged before no longer counts", always=True)
         return
     if cut.step is None:
         say(f"run {stored.info.run_id} has no checkpoint: everything logged so far stays", always=True)

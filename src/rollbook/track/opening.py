@@ -31,6 +31,7 @@ class Environment:
     tags: list[str]
     benchmark: str | None
     resume: str | None
+    start_over: bool
     parent: str | None
     parent_step: int | None
     copy_metrics: bool
@@ -43,9 +44,10 @@ class Environment:
             book=look("ROLLBOOK_BOOK"),
             run_id=take("ROLLBOOK_RUN_ID", None),
             task=look("ROLLBOOK_TASK"),
-            tags=as_tags(look("ROLLBOOK_TAGS")),
+            tags=[*as_tags(look("ROLLBOOK_TAGS")), *as_tags(look("WANDB_TAGS"))],
             benchmark=look("ROLLBOOK_BENCHMARK"),
             resume=take("ROLLBOOK_RESUME", None),
+            start_over=take("ROLLBOOK_START_OVER", "") == "1",
             parent=take("ROLLBOOK_PARENT", None),
             parent_step=int(step) if step else None,
             copy_metrics=take("ROLLBOOK_COPY_METRICS", "") == "1",

@@ -33,6 +33,7 @@ def start(
     copy_metrics: bool = False,
     resume: str | None = None,
     resume_step: int | None = None,
+    start_over: bool = False,
     save_code: bool = True,
     outputs: Mapping[str, str] | Sequence[str] | None = None,
     command: Sequence[str] | None = None,
@@ -40,7 +41,8 @@ def start(
     """Begin to track. Returns at once; code snapshot and provenance are gathered in the background.
 
     `verbosity` is essential, info (the default) or debug; a resumed run keeps its own unless told otherwise.
-    `resume=RUN` opens a new attempt at a run, from its newest checkpoint (or `resume_step`).
+    `resume=RUN` opens a new attempt at a run, from its newest checkpoint (or `resume_step`). Without a checkpoint, what
+    the run has logged stays, or no longer counts with `start_over`: for programs that then begin at their first step.
     `parent=RUN` makes a fork: a new run that starts from the parent's checkpoint at `parent_step`.
     `outputs` are live outputs besides the book: "console", "csv", "tensorboard", or {"console": "essential"}.
     `command` is what `rollbook resume` and `rerun` are to run, if not the command line of this program.
@@ -74,7 +76,11 @@ def start(
         from rollbook.track import going_on
 
         if resume:
-            opened = going_on.resume(layout, resume, resume_step, plan, launched=environment.resume is not None)
+            opened = going_on.resume(
+                layout, resume, resume_step, plan,
+                launched=environment.resume is not None,
+                start_over="always" if environment.start_over else "without a checkpoint" if start_over else "never",
+            )  # fmt: skip
         else:
             opened = going_on.claim(layout, environment, plan, settings) or open_new(
                 layout, plan, settings, going_on.find_parent(layout, plan)

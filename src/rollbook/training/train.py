@@ -124,6 +124,7 @@ def train_one(
         verbosity=labels.verbosity,
         track=labels.track,
         book=book,
+        start_over=True,
         command=command_of(setup, labels, book),
     ) as run:
         Trainer(setup, machine, run, tell).train()

@@ -11,7 +11,7 @@ import pytest
 from rollbook.book import objects, provenance
 from rollbook.book.code import read_manifest
 from rollbook.book.layout import Layout
-from rollbook.book.provenance import gather, pr_number
+from rollbook.book.provenance import gather, pr_number, pr_of_refs
 from rollbook.book.settings import Settings
 
 
@@ -343,3 +343,25 @@ def test_importing_loads_nothing_heavy(module):
 
     heavy = {"numpy", "pathspec", "rich", "importlib.metadata", "subprocess", "tempfile", "platform"}
     assert heavy.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("refs", "merges", "branch", "number"),
+    [
+        ("refs/heads/fix\nrefs/pull/308/head\n", "", "fix", 308),
+        ("refs/remotes/origin/pr/12\n", "", None, 12),
+        ("refs/remotes/upstream/merge-requests/7/head\n", "", None, 7),
+        ("refs/pull-requests/5/from\n", "", None, 5),
+        ("", "branch.fix.merge refs/pull/9/head\nbranch.other.merge refs/pull/8/head\n", "fix", 9),
+        ("", "branch.other.merge refs/pull/8/head\n", "fix", None),
+        ("refs/heads/pull/308\nrefs/tags/pr/1\nrefs/remotes/origin/main\n", "", "main", None),
+    ],
+)
+def test_a_pull_request_is_known_by_its_refs(refs, merges, branch, number):
+    assert pr_of_refs(refs, merges, branch) == number
+
+
+def test_a_checked_out_pull_request_is_found_without_a_network(layout, checkout):
+    git(checkout, "update-ref", "refs/pull/308/head", "HEAD")
+
+    assert gather(layout, Settings(), checkout / "train.py").pr == 308

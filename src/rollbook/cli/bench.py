@@ -1,0 +1,308 @@
+"""bench, bench status, bench cancel."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rollbook.cli.options import book_option, chosen_path, json_option
+from rollbook.cli.output import printable, say, to_plain
+from rollbook.cli.table import print_table
+from rollbook.errors import BenchmarkNotFound, UsageError
+
+if TYPE_CHECKING:
+    from rollbook.bench.benchmark import Benchmark
+    from rollbook.bench.matrix import Cell
+    from rollbook.bench.runner import Progress
+    from rollbook.book.layout import Layout
+    from rollbook.book.settings import Settings
+    from rollbook.records import Provenance
+
+_LIST_OPTIONS = ("--env-ids", "--grid")
+_EPILOG = """\b
+Examples:
+  rollbook bench --env-ids CartPole-v1 Acrobot-v1 --command "python my_ppo.py --cuda False" --num-seeds 3 --workers 4
+  rollbook bench --env-ids Hopper-v5 --command "python td3.py {env} {seed}" --grid lr=1e-3,3e-4
+  rollbook bench classic --tags nightly
+  rollbook bench status
+  rollbook bench cancel classic-3f9a4c1b2d07
+"""
+
+
+class _Group(click.Group):
+    """`bench` alone runs one; `status` and `cancel` are about those that there are."""
+
+    default = "run"
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [self.default, *args]
+        return super().parse_args(context, args)
+
+
+class _ListCommand(click.Command):
+    """--env-ids A B C is --env-ids A --env-ids B --env-ids C."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        expanded: list[str] = []
+        option: str | None = None
+        for argument in args:
+            if argument.startswith("-"):
+                option = argument if argument in _LIST_OPTIONS else None
+                expanded += [] if option else [argument]
+            else:
+                expanded += [option, argument] if option else [argument]
+        return super().parse_args(context, expanded)
+
+
+@click.group(cls=_Group, epilog="\b\nExamples:\n  rollbook bench classic\n  rollbook bench status")
+def bench() -> None:
+    """Run programs over environments, grids and seeds; see how a benchmark is doing; stop one."""
+
+
+@bench.command(cls=_ListCommand, epilog=_EPILOG)
+@click.argument("suite", required=False)
+@click.option("--command", metavar="TEXT", help="Of a program; {env}, {seed} and {key} are filled in, else appended.")
+@click.option("--algo", metavar="NAME", help="One of ours (without --command), or what the command's runs are called.")
+@click.option("--env-ids", multiple=True, metavar="ENV...", help="Environments.")
+@click.option("--num-seeds", type=int, metavar="N", help="[default: 3]")
+@click.option("--start-seed", type=int, metavar="N", help="[default: 1]")
+@click.option("--grid", multiple=True, metavar="KEY=A,B", help="Every value with everything else; repeatable.")
+@click.option("--steps", type=int, metavar="N", help="Environment steps; a command takes them as {steps}.")
+@click.option("--resumes", is_flag=True, help="The command goes on from its run's checkpoint when it is retried.")
+@click.option("--workers", type=int, metavar="N", help="Jobs at a time [default: one for each core].")
+@click.option("--cpus", type=int, metavar="N", help="Cores of a job [default: its share of the machine].")
+@click.option("--gpus", type=int, metavar="N", help="GPUs of a job.")
+@click.option("--time", "time_limit", metavar="2h", help="Time limit of a job.")
+@click.option("--retries", type=int, default=0, show_default=True, metavar="N", help="Further tries of a failed job.")
+@click.option("--fresh", is_flag=True, help="Run all anew, whatever has finished before.")
+@click.option("--dry-run", is_flag=True, help="Print the commands, and end.")
+@click.option("--task", metavar="TASK", help="[default: the suite's, else in rollbook.toml, else the project's name]")
+@click.option("--tags", metavar="A,B", help="Tags of the runs, besides the code's version.")
+@click.option("--notes", default="", help="Why this benchmark is made.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@book_option
+def run(
+    suite: str | None,
+    workers: int | None,
+    cpus: int | None,
+    gpus: int | None,
+    time_limit: str | None,
+    retries: int,
+    fresh: bool,
+    dry_run: bool,
+    tags: str | None,
+    notes: str,
+    as_json: bool,
+    **matrix: Any,
+) -> int:
+    """Run a matrix of jobs: every program with every environment, grid point and seed, each a tracked run.
+
+    SUITE is a file, or one of ours: classic, mujoco-short. The same command again goes on with what is not finished.
+    """
+    from rollbook.bench.benchmark import find_or_plan
+    from rollbook.bench.executors.local import LocalExecutor, share_out
+    from rollbook.bench.job import Conditions
+    from rollbook.bench.runner import Runner
+    from rollbook.book.settings import load_settings
+    from rollbook.cli.bench_board import Board, print_summary
+
+    cells = _cells(suite, matrix)
+    if dry_run:
+        for cell in cells:
+            print(printable(shlex.join(cell.command)))
+        return 0
+    slots = share_out(workers, cpus, gpus)
+    limit = parse_seconds(time_limit) if time_limit else None
+    if retries < 0:
+        raise UsageError(f"--retries is {retries}", "--retries 2")
+    layout, settings = _layout(), load_settings()
+    layout.create()
+    provenance = _provenance(layout, settings, cells)
+    own_tags = _tags(provenance, tags)
+    benchmark = find_or_plan(layout, cells, provenance, fresh=fresh)
+    conditions = Conditions(settings=settings, provenance=provenance, tags=own_tags, notes=notes)
+    executor = LocalExecutor(benchmark, conditions, slots, limit)
+    with benchmark.taken(), Board(benchmark) as board:
+        runner = Runner(benchmark, executor, workers=len(slots), retries=retries, tell=board.tell, failed=board.failed)
+        board.begin(runner.progress)
+        progress = runner.run()
+    if as_json:
+        print(json.dumps(to_plain(_as_object(progress)), indent=1, ensure_ascii=False))
+    else:
+        print_summary(progress)
+    if runner.stopped:
+        say(f"{runner.stopped}; the same command goes on with it")
+        return 130 if runner.stopped == "interrupted" else 1
+    return 0 if progress.complete else 1
+
+
+@bench.command(epilog="\b\nExamples:\n  rollbook bench status\n  rollbook bench status classic-3f9a4c1b2d07 --json")
+@click.argument("name", metavar="[BENCHMARK]", required=False)
+@json_option
+@book_option
+def status(name: str | None, as_json: bool) -> None:
+    """How a benchmark is doing; without a name, how all of them are."""
+    from rollbook.bench.benchmark import STANDINGS, list_benchmarks
+    from rollbook.bench.runner import progress_of
+    from rollbook.cli.bench_board import print_summary
+
+    if name:
+        progress = progress_of(_find(name))
+        if as_json:
+            print(json.dumps(to_plain(_as_object(progress)), indent=1, ensure_ascii=False))
+        else:
+            print_summary(progress)
+        return
+    found = [progress_of(benchmark) for benchmark in list_benchmarks(_layout())]
+    if as_json:
+        rows = [{key: value for key, value in _as_object(progress).items() if key != "cells"} for progress in found]
+        print(json.dumps(to_plain(rows), indent=1, ensure_ascii=False))
+        return
+    table = [
+        [one.benchmark.plan.benchmark, len(one.standings), *(one.count(standing) for standing in STANDINGS)]
+        for one in found
+    ]
+    print_table(["benchmark", "cells", *STANDINGS], table, right=["cells", *STANDINGS])
+
+
+@bench.command(epilog="\b\nExample:\n  rollbook bench cancel classic-3f9a4c1b2d07")
+@click.argument("name", metavar="BENCHMARK")
+@book_option
+def cancel(name: str) -> None:
+    """Stop a benchmark that runs elsewhere; what has finished stays, and its command goes on with the rest."""
+    from rollbook.bench.job import find
+
+    benchmark = _find(name)
+    benchmark.cancel()
+    if benchmark.is_being_run():
+        say(f"asked {benchmark.plan.benchmark} to stop")
+        return
+    # Its runner is gone; programs that it left behind are asked directly.
+    left = [
+        find(benchmark, cell, newest.number) for cell, newest in benchmark.tries().items() if newest.exit_code is None
+    ]
+    for running in left:
+        if running:
+            running.ask_to_stop("cancelled")
+    say(f"nobody runs {benchmark.plan.benchmark}; {sum(map(bool, left))} programs left behind were asked to stop")
+
+
+def _cells(suite: str | None, matrix: dict[str, Any]) -> list[Cell]:
+    from rollbook.bench.matrix import make_cells
+    from rollbook.bench.suites import make_program, read_suite
+    from rollbook.book.settings import git_root, load_settings
+
+    given = {key: value for key, value in matrix.items() if value is not None and value is not False and value != ()}
+    if "grid" in given:
+        given["grid"] = dict(_grid(text) for text in given["grid"])
+    if suite:
+        if clash := given.keys() & {"command", "algo"}:
+            raise UsageError(f"a suite and --{min(clash)} were given", "put the program into the suite's file")
+        return make_cells(read_suite(suite, given))
+    if "command" not in given and "algo" not in given:
+        raise UsageError("no program was given", 'a suite, --algo ppo or --command "python train.py"')
+    settings = load_settings()
+    return make_cells([make_program({"task": settings.task or (git_root() or Path.cwd()).name or "bench", **given})])
+
+
+def _grid(text: str) -> tuple[str, list[str]]:
+    key, equals, values = text.partition("=")
+    if not equals or not key or not values:
+        raise UsageError(f"--grid {text!r} is not KEY=A,B", "--grid lr=1e-3,3e-4")
+    return key.lstrip("-"), values.split(",")
+
+
+def _layout() -> Layout:
+    from rollbook.book.layout import Layout
+    from rollbook.book.settings import find_book
+
+    return Layout(find_book(chosen_path()))
+
+
+def _find(name: str) -> Benchmark:
+    """By its id, or the beginning of it."""
+    from rollbook.bench.benchmark import list_benchmarks
+
+    found = [one for one in list_benchmarks(_layout()) if one.plan.benchmark.startswith(name)]
+    exact = [one for one in found if one.plan.benchmark == name]
+    if not found:
+        raise BenchmarkNotFound(f"there is no benchmark {name!r}", "rollbook bench status lists them")
+    if len(found) > 1 and not exact:
+        raise UsageError(f"{len(found)} benchmarks begin with {name!r}", "rollbook bench status lists them")
+    return (exact or found)[0]
+
+
+def _provenance(layout: Layout, settings: Settings, cells: Sequence[Cell]) -> Provenance:
+    """Of all jobs; programs that are not there are refused before anything is planned."""
+    from rollbook.bench.launch import check_program, script_of
+    from rollbook.book.provenance import gather
+
+    for program in {cell.command[0]: cell for cell in cells}.values():
+        check_program(program.command, Path.cwd())
+    return gather(layout, settings, script_of(cells[0].command, Path.cwd()))
+
+
+def _tags(provenance: Provenance, tags: str | None) -> list[str]:
+    import os
+
+    from rollbook.bench.autotag import autotags
+    from rollbook.track.config import as_tags
+
+    if provenance.git and provenance.git.dirty:
+        version = provenance.git.describe or "before the first commit"
+        say(
+            f"warning: the code has uncommitted changes: its version {version} cannot be checked out again; "
+            "the runs keep the diff"
+        )
+    wanted = [*as_tags(tags), *as_tags(os.environ.get("ROLLBOOK_TAGS")), *as_tags(os.environ.get("WANDB_TAGS"))]
+    return list(dict.fromkeys([*wanted, *autotags(provenance)]))
+
+
+def _as_object(progress: Progress) -> dict[str, Any]:
+    from rollbook.bench.benchmark import STANDINGS
+
+    benchmark = progress.benchmark
+    tries = benchmark.tries()
+    return {
+        "benchmark": benchmark.plan.benchmark,
+        "complete": progress.complete,
+        **{standing: progress.count(standing) for standing in STANDINGS},
+        "seconds_left": progress.seconds_left,
+        "cells": [
+            {
+                "run_id": benchmark.plan.run_ids[number],
+                "task": cell.task,
+                "algo": cell.algo,
+                "env": cell.env,
+                "seed": cell.seed,
+                "grid": cell.grid,
+                "status": progress.standings[number],
+                "tries": tries[number].number + 1 if number in tries else 0,
+                "exit_code": tries[number].exit_code if number in tries else None,
+                "command": cell.command,
+            }
+            for number, cell in enumerate(benchmark.plan.cells)
+        ],
+    }
+
+
+def parse_seconds(text: str) -> float:
+    """90, 90s, 30m, 2h, 1d, 1:30:00."""
+    import re
+
+    units = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+    if match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", text.strip()):
+        seconds = float(match[1]) * units[match[2]]
+    elif match := re.fullmatch(r"(\d+):(\d\d):(\d\d)", text.strip()):
+        seconds = 3600.0 * int(match[1]) + 60 * int(match[2]) + int(match[3])
+    else:
+        raise UsageError(f"--time {text!r} is no length of time", "--time 90s, 30m, 2h or 1:30:00")
+    if not seconds > 0:
+        raise UsageError(f"--time {text!r} leaves no time", "--time 2h")
+    return seconds
