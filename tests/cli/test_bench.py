@@ -178,9 +178,7 @@ def test_a_job_beyond_its_time_limit_is_stopped_and_has_failed(book, cli, projec
 
 def start_bench(*arguments) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "rollbook", "bench", "--command", f"{sys.executable} foreign.py", *arguments]
-    return subprocess.Popen(
-        command, stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
-    )
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
 def wait_for(condition, seconds=30):

@@ -137,8 +137,24 @@ def test_same_seed_same_numbers(book: Path, algorithm: str, env: str) -> None:
 # ---- resume is exact ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", ["vpg", "trpo", "ppo"])
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "Acrobot-v1"])
+# Each algorithm on the device and on the host; the other pairs among the slow tests.
+OFTEN = [("vpg", "Acrobot-v1"), ("trpo", "Pendulum-v1"), ("ppo", "CartPole-v1")]
+ALGORITHMS, ENVS = ("vpg", "trpo", "ppo"), ("CartPole-v1", "Pendulum-v1", "Acrobot-v1")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        *OFTEN,
+        *((algorithm, "HalfCheetah-v5") for algorithm in ALGORITHMS),
+        *(
+            pytest.param(algorithm, env, marks=pytest.mark.slow)
+            for algorithm in ALGORITHMS
+            for env in ENVS
+            if (algorithm, env) not in OFTEN
+        ),
+    ],
+)
 def test_resume_is_exact(book: Path, algorithm: str, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = "host" if env == "Acrobot-v1" else "auto"
     changes: dict[str, Any] = {

@@ -58,6 +58,10 @@ class Running:
         return self._launch.started_at
 
     @property
+    def host(self) -> str:
+        return self._launch.process.host
+
+    @property
     def pid(self) -> int:
         return self._launch.process.pid
 

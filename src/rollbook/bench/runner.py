@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from rollbook.bench.benchmark import Benchmark, Standing
 from rollbook.bench.executors import Ended, Executor
 from rollbook.bench.job import settle
 
+_MOST_LOSSES = 5  # of a cell
 _LOOK_SECONDS = 0.5  # how often the screen, the keyboard and the cancel file are looked at
 
 
@@ -66,7 +68,8 @@ class Runner:
     ) -> None:
         self.benchmark, self.executor = benchmark, executor
         self._retries, self._tell, self._failed = retries, tell, failed
-        self._retried: dict[int, int] = {}
+        self._retried: Counter[int] = Counter()
+        self._losses: Counter[int] = Counter()
         self._signals = 0
         self._stopping: str | None = None
         self._tries = benchmark.tries()
@@ -114,12 +117,14 @@ class Runner:
             standings[ended.cell] = "finished"
             self.progress.seconds.append(ended.seconds)
             return True
-        tries_left = self._retries - self._retried.get(ended.cell, 0)
+        # A lost node is no fault of the program: that is no retry, unless it seems to be the program's doing.
+        counts, most = (self._losses, _MOST_LOSSES) if ended.lost else (self._retried, self._retries)
+        tries_left = most - counts[ended.cell]
         self._failed(ended, tries_left)
         if tries_left <= 0 or self._stopping:
             standings[ended.cell] = "failed"
             return True
-        self._retried[ended.cell] = self._retried.get(ended.cell, 0) + 1
+        counts[ended.cell] += 1
         standings[ended.cell] = "queued"
         self.executor.submit(ended.cell, ended.number + 1)
         return False

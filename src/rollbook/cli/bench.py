@@ -29,6 +29,7 @@ Examples:
   rollbook bench --env-ids CartPole-v1 Acrobot-v1 --command "python my_ppo.py --cuda False" --num-seeds 3 --workers 4
   rollbook bench --env-ids Hopper-v5 --command "python td3.py {env} {seed}" --grid lr=1e-3,3e-4
   rollbook bench classic --tags nightly
+  rollbook bench suite.toml --on slurm --workers 50 --cpus 2 --memory 4GB --time 2h
   rollbook bench status
   rollbook bench cancel classic-3f9a4c1b2d07
 """
@@ -78,7 +79,11 @@ def bench() -> None:
 @click.option("--workers", type=int, metavar="N", help="Jobs at a time [default: one for each core].")
 @click.option("--cpus", type=int, metavar="N", help="Cores of a job [default: its share of the machine].")
 @click.option("--gpus", type=int, metavar="N", help="GPUs of a job.")
+@click.option("--memory", metavar="4GB", help="Memory of a job, for Ray and Slurm.")
 @click.option("--time", "time_limit", metavar="2h", help="Time limit of a job.")
+@click.option("--on", "where", type=click.Choice(["local", "ray", "slurm"]), default="local", show_default=True)
+@click.option("--ray-address", metavar="ADDRESS", help="Of a Ray cluster [default: the one around, else a local one].")
+@click.option("--partition", metavar="NAME", help="Slurm's.")
 @click.option("--retries", type=int, default=0, show_default=True, metavar="N", help="Further tries of a failed job.")
 @click.option("--fresh", is_flag=True, help="Run all anew, whatever has finished before.")
 @click.option("--dry-run", is_flag=True, help="Print the commands, and end.")
@@ -89,10 +94,14 @@ def bench() -> None:
 @book_option
 def run(
     suite: str | None,
+    where: str,
     workers: int | None,
     cpus: int | None,
     gpus: int | None,
+    memory: str | None,
     time_limit: str | None,
+    ray_address: str | None,
+    partition: str | None,
     retries: int,
     fresh: bool,
     dry_run: bool,
@@ -106,7 +115,7 @@ def run(
     SUITE is a file, or one of ours: classic, mujoco-short. The same command again goes on with what is not finished.
     """
     from rollbook.bench.benchmark import find_or_plan
-    from rollbook.bench.executors.local import LocalExecutor, share_out
+    from rollbook.bench.executors.choice import Wishes, check, choose_executor
     from rollbook.bench.job import Conditions
     from rollbook.bench.runner import Runner
     from rollbook.book.settings import load_settings
@@ -117,8 +126,17 @@ def run(
         for cell in cells:
             print(printable(shlex.join(cell.command)))
         return 0
-    slots = share_out(workers, cpus, gpus)
-    limit = parse_seconds(time_limit) if time_limit else None
+    wishes = Wishes(
+        where=where,
+        workers=workers,
+        cpus=cpus,
+        gpus=gpus,
+        memory_bytes=parse_bytes(memory) if memory else None,
+        time_limit_seconds=parse_seconds(time_limit) if time_limit else None,
+        ray_address=ray_address,
+        partition=partition,
+    )
+    check(wishes)
     if retries < 0:
         raise UsageError(f"--retries is {retries}", "--retries 2")
     layout, settings = _layout(), load_settings()
@@ -127,9 +145,9 @@ def run(
     own_tags = _tags(provenance, tags)
     benchmark = find_or_plan(layout, cells, provenance, fresh=fresh)
     conditions = Conditions(settings=settings, provenance=provenance, tags=own_tags, notes=notes)
-    executor = LocalExecutor(benchmark, conditions, slots, limit)
     with benchmark.taken(), Board(benchmark) as board:
-        runner = Runner(benchmark, executor, workers=len(slots), retries=retries, tell=board.tell, failed=board.failed)
+        executor, at_once = choose_executor(benchmark, conditions, wishes)
+        runner = Runner(benchmark, executor, workers=at_once, retries=retries, tell=board.tell, failed=board.failed)
         board.begin(runner.progress)
         progress = runner.run()
     if as_json:
@@ -176,6 +194,7 @@ def status(name: str | None, as_json: bool) -> None:
 @book_option
 def cancel(name: str) -> None:
     """Stop a benchmark that runs elsewhere; what has finished stays, and its command goes on with the rest."""
+    from rollbook.bench.executors.slurm import cancel_jobs
     from rollbook.bench.job import find
 
     benchmark = _find(name)
@@ -184,13 +203,15 @@ def cancel(name: str) -> None:
         say(f"asked {benchmark.plan.benchmark} to stop")
         return
     # Its runner is gone; programs that it left behind are asked directly.
+    arrays = cancel_jobs(benchmark)
     left = [
         find(benchmark, cell, newest.number) for cell, newest in benchmark.tries().items() if newest.exit_code is None
     ]
     for running in left:
         if running:
             running.ask_to_stop("cancelled")
-    say(f"nobody runs {benchmark.plan.benchmark}; {sum(map(bool, left))} programs left behind were asked to stop")
+    what = f"{sum(map(bool, left))} programs left behind" + (f" and {arrays} arrays of Slurm jobs" if arrays else "")
+    say(f"nobody runs {benchmark.plan.benchmark}; {what} were asked to stop")
 
 
 def _cells(suite: str | None, matrix: dict[str, Any]) -> list[Cell]:
@@ -290,6 +311,16 @@ def _as_object(progress: Progress) -> dict[str, Any]:
             for number, cell in enumerate(benchmark.plan.cells)
         ],
     }
+
+
+def parse_bytes(text: str) -> int:
+    """500MB, 4GB, 4G, 1.5GiB."""
+    import re
+
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?B?", text.strip(), re.IGNORECASE)
+    if not match or not float(match[1]):
+        raise UsageError(f"--memory {text!r} is no size", "--memory 4GB")
+    return int(float(match[1]) * 1024 ** (1 + "KMGT".index(match[2].upper())))
 
 
 def parse_seconds(text: str) -> float:

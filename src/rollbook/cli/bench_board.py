@@ -51,7 +51,8 @@ class Board:
         elif done:
             say(f"{plan.benchmark}: {done} of {cells} finished earlier")
         else:
-            say(f"{plan.benchmark}: {cells} {'job' if cells == 1 else 'jobs'}, {progress.workers} at a time")
+            at_once = f", {progress.workers} at a time" if progress.workers < cells else ""
+            say(f"{plan.benchmark}: {cells} {'job' if cells == 1 else 'jobs'}{at_once}")
 
     def tell(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -72,6 +73,7 @@ class Board:
         cell = self._benchmark.plan.cells[ended.cell]
         folder = self._benchmark.run_folder(ended.cell)
         how = "reached its time limit" if ended.stopped else f"failed with exit code {ended.exit_code}"
+        how = "was lost with its node" if ended.lost else how
         again = f"; {tries_left} more {'try' if tries_left == 1 else 'tries'}" if tries_left > 0 else ""
         say(f"{printable(cell.label)} {how} after {duration(ended.seconds)}{again}")
         for line in _last_lines(folder / "console.log"):

@@ -15,6 +15,7 @@ class Ended:
     exit_code: int
     seconds: float
     stopped: str | None = None  # why it was asked to stop
+    lost: bool = False  # its node is gone, or its job, and nobody saw it end
 
 
 class Executor(Protocol):
