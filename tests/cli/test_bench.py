@@ -300,6 +300,30 @@ def test_runs_carry_the_version_of_the_code_and_the_tags_asked_for(book, cli, pr
     assert "warning: the code has uncommitted changes: its version v1.0-dirty cannot be checked out again" in dirty.err
 
 
+def test_tags_of_a_later_call_are_for_the_earlier_runs_too(book, cli, project):
+    bench(cli, "--num-seeds", 2)
+    bench(cli, "--num-seeds", 2, "--tags", "release")
+
+    assert [run.tags for run in rollbook.open(book).runs()] == [["release"], ["release"]]
+    assert len(starts()) == 2
+
+
+def test_code_that_changes_while_it_runs_is_noticed(book, cli, project):
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "foreign.py"], ["commit", "-qm", "x"], ["tag", "v1.0"]):
+        subprocess.run([*git, *command], check=True)
+    (project / "wait-1").touch()
+    runner = start_bench("--num-seeds", "2", "--workers", "1")
+    wait_for(lambda: len(starts()) == 1)
+    (project / "foreign.py").write_text(FOREIGN + "\n# changed\n")
+    time.sleep(2.1)
+    (project / "wait-1").unlink()
+    said = runner.communicate(timeout=30)[1].decode()
+
+    assert "warning: the code has changed meanwhile: jobs from here on are of v1.0-dirty" in said
+    assert {run.seed: run.git_describe for run in rollbook.open(book).runs()} == {1: "v1.0", 2: "v1.0-dirty"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
@@ -313,6 +337,10 @@ def test_runs_carry_the_version_of_the_code_and_the_tags_asked_for(book, cli, pr
         (["--command", "true", "--grid", "lr"], "--grid 'lr' is not KEY=A,B", "--grid lr=1e-3,3e-4"),
         (["--command", "true", "--num-seeds", 0], "num_seeds is 0", "at least 1"),
         (["--command", "true", "--retries", -1], "--retries is -1", "--retries 2"),
+        (["--command", "true", "--memory", "much"], "--memory 'much' is no size", "--memory 4GB"),
+        (["--command", "true", "--memory", "1GB"], "--memory is not for --on local", "--on ray"),
+        (["--command", "true", "--on", "ray", "--time", "1h"], "--time is not for --on ray", "timeout"),
+        (["--command", "true", "--gpus", "99"], "--gpus is 99, and this machine has", "leave --gpus out"),
         (["clasic"], "there is no suite 'clasic'", "'classic'"),
         (["classic", "--command", "true"], "a suite and --command were given", "file"),
         (["status", "nothing"], "there is no benchmark 'nothing'", "rollbook bench status"),

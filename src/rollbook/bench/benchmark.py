@@ -7,6 +7,7 @@
       cells/17.0.settled          its run knows it, too
       cells/17.0.stop.time-limit  it was asked to stop
       runner.json                 the process that runs it
+      conditions.json             for processes on the nodes of a cluster
       cancel                      somebody asked all of it to stop
 
 A mark is an empty file that is created exclusively: two runners, on one machine or many, never begin the same try, a
@@ -25,7 +26,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -127,8 +128,8 @@ class Benchmark:
             raise BookUnwritable(f"cannot write to {self.folder}: {error.strerror or error}") from error
         return True
 
-    def standing(self, cell: int, newest: Try | None) -> Standing:
-        """Where a cell stands, as far as marks and the process table tell."""
+    def standing(self, cell: int, newest: Try | None, scheduled: Collection[int] | None = None) -> Standing:
+        """Where a cell stands, as marks and the process table tell, or `scheduled`: what a scheduler has not ended."""
         if newest is None:
             return "queued"
         if newest.exit_code == 0 and newest.stopped is None:
@@ -137,6 +138,8 @@ class Benchmark:
             return "stopped"
         if newest.exit_code is not None:
             return "failed"
+        if scheduled is not None:
+            return "running" if cell in scheduled else "lost"
         launch = self.launch(cell)
         # Before its launch is written, a try is as alive as its runner.
         if launch is None:
@@ -166,6 +169,13 @@ class Benchmark:
             yield
         finally:
             runner.unlink(missing_ok=True)
+
+    def where(self) -> str:
+        """What it runs on, or ran on last: local, ray or slurm."""
+        try:
+            return str(read_json(self.folder / "conditions.json")["where"])
+        except FileNotFoundError:
+            return "local"
 
     def is_being_run(self) -> bool:
         process = self._runner()

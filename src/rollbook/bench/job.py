@@ -12,17 +12,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rollbook.bench.benchmark import Benchmark, Try, shell_code
+from rollbook.bench.conditions import Conditions
 from rollbook.bench.launch import Job, environment_of, info_of, write_launch
 from rollbook.book.layout import attempt_folders, touch_run
 from rollbook.book.processes import process_of
 from rollbook.book.run_folder import Launch, beats
-from rollbook.book.settings import Settings
-from rollbook.records import Provenance
 
 HEARTBEAT_SECONDS = 5.0
 NEXT_TRY = "=== rollbook: try"  # a line of the console, between what two tries have said
@@ -31,16 +29,6 @@ NEXT_TRY = "=== rollbook: try"  # a line of the console, between what two tries 
 # since we were killed, nothing has begun. The traps let the shell live until it can say how the program ended; a
 # program does not inherit them.
 _SHELL = 'read go || exit 1; trap : INT TERM; "$@" </dev/null; code=$?; : >"$0.exit.$code"; exit $code'
-
-
-@dataclass(frozen=True, kw_only=True)
-class Conditions:
-    """What all jobs of a call have in common."""
-
-    settings: Settings
-    provenance: Provenance
-    tags: Sequence[str] = ()
-    notes: str = ""
 
 
 class Running:

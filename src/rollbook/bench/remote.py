@@ -19,6 +19,7 @@ from typing import Any
 
 from rollbook.bench import job
 from rollbook.bench.benchmark import Benchmark, open_benchmark
+from rollbook.bench.conditions import Conditions
 from rollbook.bench.launch import script_of
 from rollbook.book.layout import Layout, read_json, write_json
 from rollbook.book.provenance import gather
@@ -29,9 +30,9 @@ _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 20.0  # between asking a program to stop and killing it
 
 
-def write_conditions(benchmark: Benchmark, tags: Sequence[str], notes: str) -> None:
+def write_conditions(benchmark: Benchmark, where: str, tags: Sequence[str], notes: str) -> None:
     """For the processes on nodes, which find nothing else of the call that submitted them."""
-    write_json(benchmark.folder / "conditions.json", {"tags": list(tags), "notes": notes})
+    write_json(benchmark.folder / "conditions.json", {"where": where, "tags": list(tags), "notes": notes})
 
 
 def command_of(benchmark: Benchmark, cell: int | str) -> list[str]:
@@ -49,7 +50,7 @@ def run_cell(benchmark: Benchmark, cell: int) -> int:
     cwd = Path(benchmark.plan.cwd)
     settings = load_settings(cwd)
     provenance = gather(benchmark.layout, settings, script_of(benchmark.plan.cells[cell].command, cwd))
-    conditions = job.Conditions(settings=settings, provenance=provenance, tags=said["tags"], notes=said["notes"])
+    conditions = Conditions(settings=settings, provenance=provenance, own_tags=said["tags"], notes=said["notes"])
     running = job.begin(benchmark, cell, newest.number + 1 if newest else 0, conditions, {})
     return ALREADY_TAKEN if running is None else _wait(running)
 

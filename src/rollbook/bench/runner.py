@@ -6,12 +6,13 @@ import contextlib
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from rollbook.bench.benchmark import Benchmark, Standing
 from rollbook.bench.executors import Ended, Executor
+from rollbook.bench.executors.slurm import alive_jobs
 from rollbook.bench.job import settle
 
 _MOST_LOSSES = 5  # of a cell
@@ -45,12 +46,22 @@ class Progress:
 
 
 def progress_of(benchmark: Benchmark, workers: int = 1) -> Progress:
-    """As far as marks and the process table tell."""
-    tries = benchmark.tries()
-    standings = [benchmark.standing(cell, tries.get(cell)) for cell in range(len(benchmark.plan.cells))]
+    """As marks, the process table and the scheduler tell."""
+    tries, scheduled = benchmark.tries(), _scheduled(benchmark)
+    standings = [benchmark.standing(cell, tries.get(cell), scheduled) for cell in range(len(benchmark.plan.cells))]
     at_work = {cell: benchmark.launch(cell) for cell, standing in enumerate(standings) if standing == "running"}
     running = {cell: launch.started_at for cell, launch in at_work.items() if launch}
     return Progress(benchmark, standings, running, workers=workers)
+
+
+def _scheduled(benchmark: Benchmark) -> Collection[int] | None:
+    """Cells that a scheduler has, if one has the benchmark. Ray has them as long as the process that submitted them."""
+    where = benchmark.where()
+    if where == "slurm":
+        return alive_jobs(benchmark)
+    if where == "ray":
+        return range(len(benchmark.plan.cells)) if benchmark.is_being_run() else ()
+    return None
 
 
 class Runner:

@@ -17,6 +17,7 @@ from rollbook.errors import BenchmarkNotFound, UsageError
 
 if TYPE_CHECKING:
     from rollbook.bench.benchmark import Benchmark
+    from rollbook.bench.conditions import Conditions
     from rollbook.bench.matrix import Cell
     from rollbook.bench.runner import Progress
     from rollbook.book.layout import Layout
@@ -115,8 +116,9 @@ def run(
     SUITE is a file, or one of ours: classic, mujoco-short. The same command again goes on with what is not finished.
     """
     from rollbook.bench.benchmark import find_or_plan
+    from rollbook.bench.conditions import Conditions, CurrentConditions
     from rollbook.bench.executors.choice import Wishes, check, choose_executor
-    from rollbook.bench.job import Conditions
+    from rollbook.bench.launch import script_of
     from rollbook.bench.runner import Runner
     from rollbook.book.settings import load_settings
     from rollbook.cli.bench_board import Board, print_summary
@@ -142,9 +144,12 @@ def run(
     layout, settings = _layout(), load_settings()
     layout.create()
     provenance = _provenance(layout, settings, cells)
-    own_tags = _tags(provenance, tags)
+    _warn_of_uncommitted_work(provenance)
     benchmark = find_or_plan(layout, cells, provenance, fresh=fresh)
-    conditions = Conditions(settings=settings, provenance=provenance, tags=own_tags, notes=notes)
+    first = Conditions(settings=settings, provenance=provenance, own_tags=_tags(tags), notes=notes)
+    script = script_of(cells[0].command, Path.cwd())
+    conditions = CurrentConditions(layout, script, first, _warn_of_other_code)
+    _tag_earlier_runs(benchmark, tags)
     with benchmark.taken(), Board(benchmark) as board:
         executor, at_once = choose_executor(benchmark, conditions, wishes)
         runner = Runner(benchmark, executor, workers=at_once, retries=retries, tell=board.tell, failed=board.failed)
@@ -269,20 +274,39 @@ def _provenance(layout: Layout, settings: Settings, cells: Sequence[Cell]) -> Pr
     return gather(layout, settings, script_of(cells[0].command, Path.cwd()))
 
 
-def _tags(provenance: Provenance, tags: str | None) -> list[str]:
-    import os
-
-    from rollbook.bench.autotag import autotags
-    from rollbook.track.config import as_tags
-
+def _warn_of_uncommitted_work(provenance: Provenance) -> None:
     if provenance.git and provenance.git.dirty:
         version = provenance.git.describe or "before the first commit"
         say(
             f"warning: the code has uncommitted changes: its version {version} cannot be checked out again; "
             "the runs keep the diff"
         )
-    wanted = [*as_tags(tags), *as_tags(os.environ.get("ROLLBOOK_TAGS")), *as_tags(os.environ.get("WANDB_TAGS"))]
-    return list(dict.fromkeys([*wanted, *autotags(provenance)]))
+
+
+def _warn_of_other_code(conditions: Conditions) -> None:
+    git = conditions.provenance.git
+    say(f"warning: the code has changed meanwhile: jobs from here on are of {git.describe if git else 'no version'}")
+
+
+def _tags(tags: str | None) -> list[str]:
+    import os
+
+    from rollbook.track.config import as_tags
+
+    return [*as_tags(tags), *as_tags(os.environ.get("ROLLBOOK_TAGS")), *as_tags(os.environ.get("WANDB_TAGS"))]
+
+
+def _tag_earlier_runs(benchmark: Benchmark, tags: str | None) -> None:
+    """Tags of a later call are for the runs of the earlier ones, too."""
+    from rollbook.book import journal
+    from rollbook.book.book import open_book
+    from rollbook.track.config import as_tags
+
+    for tag in as_tags(tags) if benchmark.tries() else []:
+        quoted = benchmark.plan.benchmark.replace("'", "''")
+        runs = open_book(benchmark.layout.root).runs(f"benchmark = '{quoted}'")
+        if lacking := [run.run_id for run in runs if tag not in run.tags]:
+            journal.append(benchmark.layout.journal, "tag", lacking, tags=[tag])
 
 
 def _as_object(progress: Progress) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 
 from rollbook.bench.benchmark import Benchmark
+from rollbook.bench.conditions import CurrentConditions
 from rollbook.bench.executors import Executor
-from rollbook.bench.job import Conditions
 from rollbook.errors import UsageError
 
 
@@ -37,16 +37,24 @@ def check(wishes: Wishes) -> None:
         raise UsageError("--time is not for --on ray", "`timeout 2h` before the command does the same")
 
 
-def choose_executor(benchmark: Benchmark, conditions: Conditions, wishes: Wishes) -> tuple[Executor, int]:
+def choose_executor(benchmark: Benchmark, conditions: CurrentConditions, wishes: Wishes) -> tuple[Executor, int]:
     """The executor, and how many jobs it has at work at a time, as far as that is known."""
+    from rollbook.bench.remote import write_conditions
+
+    if benchmark.where() == "slurm" and wishes.where != "slurm":
+        from rollbook.bench.executors.slurm import alive_jobs
+
+        if queued := alive_jobs(benchmark):
+            raise UsageError(
+                f"Slurm has {len(queued)} jobs of {benchmark.plan.benchmark}",
+                f"--on slurm goes on with them, `rollbook bench cancel {benchmark.plan.benchmark}` ends them",
+            )
+    write_conditions(benchmark, wishes.where, conditions.newest.own_tags, conditions.newest.notes)
     if wishes.where == "local":
         from rollbook.bench.executors.local import LocalExecutor, share_out
 
         slots = share_out(wishes.workers, wishes.cpus, wishes.gpus)
         return LocalExecutor(benchmark, conditions, slots, wishes.time_limit_seconds), len(slots)
-    from rollbook.bench.remote import write_conditions
-
-    write_conditions(benchmark, conditions.tags, conditions.notes)
     if wishes.where == "slurm":
         from rollbook.bench.executors.slurm import Resources as SlurmResources
         from rollbook.bench.executors.slurm import SlurmExecutor

@@ -7,11 +7,12 @@ import os
 import selectors
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rollbook.bench import job
 from rollbook.bench.benchmark import Benchmark
+from rollbook.bench.conditions import Conditions
 from rollbook.bench.executors import Ended
 from rollbook.book.programs import Program
 from rollbook.errors import UsageError
@@ -75,7 +76,7 @@ class LocalExecutor:
     def __init__(
         self,
         benchmark: Benchmark,
-        conditions: job.Conditions,
+        conditions: Callable[[], Conditions],
         slots: Sequence[Slot],
         time_limit_seconds: float | None = None,
     ) -> None:
@@ -122,7 +123,7 @@ class LocalExecutor:
             cell, number = self._queue.popleft()
             slot = self._free.popleft()
             running = job.begin(
-                self._benchmark, cell, number, self._conditions, slot.environment(), set(slot.cores) or None
+                self._benchmark, cell, number, self._conditions(), slot.environment(), set(slot.cores) or None
             )
             if running is None:
                 self._free.append(slot)

@@ -64,7 +64,7 @@ class SlurmExecutor:
         self._at_work: dict[int, str] = {}  # cell -> its job, as Slurm writes it: 12_3
         self._asked_at = -_ASK_SECONDS
         self._check()
-        self._earlier = self._jobs_of_earlier_calls()
+        self._earlier = alive_jobs(benchmark) or {}
 
     def submit(self, cell: int, number: int) -> None:  # noqa: ARG002 - a cell finds its next try by its marks
         # A job that an earlier call left in the queue is still the cell's.
@@ -90,7 +90,7 @@ class SlurmExecutor:
         if time.monotonic() - self._asked_at < _ASK_SECONDS:
             return []
         self._asked_at = time.monotonic()
-        alive = self._alive({job.partition("_")[0] for job in self._at_work.values()})
+        alive = _alive({job.partition("_")[0] for job in self._at_work.values()})
         if alive is None:  # the controller is away for a moment: nothing is known, so nothing has ended
             return []
         over = [cell for cell, job in self._at_work.items() if job not in alive]
@@ -130,6 +130,7 @@ class SlurmExecutor:
         arguments = [
             "--parsable",
             f"--job-name={self._benchmark.plan.benchmark}",
+            f"--comment={batch}",
             f"--array=0-{len(cells) - 1}{throttle}",
             f"--output={self._folder}/%A_%a.out",
             f"--chdir={self._benchmark.plan.cwd}",
@@ -156,24 +157,26 @@ class SlurmExecutor:
         script.write_text(f"#!/bin/sh\nexec {command.removesuffix('CELL')}{cell}\n")
         return str(script)
 
-    # ---- asking ---------------------------------------------------------------------------------------------------
 
-    def _jobs_of_earlier_calls(self) -> dict[int, str]:
-        found = {cell: job for job, cells in _batches(self._folder) for cell, job in _elements(job, cells)}
-        alive = self._alive({job.partition("_")[0] for job in found.values()}) or set()
-        return {cell: job for cell, job in found.items() if job in alive}
+def alive_jobs(benchmark: Benchmark) -> dict[int, str] | None:
+    """Cells that wait or run, with their jobs, whoever submitted them; None when Slurm does not answer."""
+    found = {
+        cell: job for array, cells in _batches(benchmark.folder / "slurm") for cell, job in _elements(array, cells)
+    }
+    alive = _alive({job.partition("_")[0] for job in found.values()})
+    return None if alive is None else {cell: job for cell, job in found.items() if job in alive}
 
-    def _alive(self, jobs: set[str]) -> set[str] | None:
-        """Elements that Slurm has yet to end; None when it does not answer."""
-        if not jobs:
-            return set()
-        answer = _ask(
-            "squeue", "--noheader", "--array", "--states=all", "--format=%i|%T", f"--jobs={','.join(sorted(jobs))}"
-        )
-        if not answer.ok:
-            return set() if "Invalid job id" in answer.error else None
-        rows = (line.partition("|") for line in answer.output.decode().split())
-        return {job for job, _, state in rows if state in _ALIVE}
+
+def _alive(arrays: set[str]) -> set[str] | None:
+    """Elements that Slurm has yet to end; None when it does not answer."""
+    if not arrays:
+        return set()
+    states = ("--array", "--states=all", "--format=%i|%T", f"--jobs={','.join(sorted(arrays))}")
+    answer = _ask("squeue", "--noheader", *states)
+    if not answer.ok:
+        return set() if "Invalid job id" in answer.error else None
+    rows = (line.partition("|") for line in answer.output.decode().split())
+    return {job for job, _, state in rows if state in _ALIVE}
 
 
 def cancel_jobs(benchmark: Benchmark) -> int:
@@ -192,8 +195,14 @@ def _batches(folder: Path) -> Iterator[tuple[str, list[int]]]:
     """What was submitted, the oldest first."""
     for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
         batch = read_json(path)
-        if batch["job"]:
-            yield batch["job"], batch["cells"]
+        if job := batch["job"] or _job_of_batch(path.stem):
+            yield job, batch["cells"]
+
+
+def _job_of_batch(batch: str) -> str | None:
+    """Of a call that was killed before it could write down what Slurm had answered."""
+    answer = _ask("squeue", "--noheader", "--states=all", "--format=%F|%k")
+    return next((line.split("|")[0] for line in answer.output.decode().split() if line.endswith(f"|{batch}")), None)
 
 
 def _elements(job: str, cells: Sequence[int]) -> Iterator[tuple[int, str]]:
