@@ -77,6 +77,7 @@ def test_an_unmodified_script_is_benchmarked_end_to_end(book, cli, project):
         ("foreign", env, seed, lr) for env in ("A-v1", "B-v1") for seed in (1, 2) for lr in (0.1, 0.2)
     }
     assert {run.status for run in runs} == {"finished"}
+    assert all(run.name.endswith(f"&algo=foreign&env={run.env}&lr={run.config['lr']}") for run in runs)
     assert len({run.benchmark for run in runs}) == 1
     assert [cell["env"] for cell in cli("newest", "--json").json] == ["A-v1", "B-v1"]
     assert "project-" in answer.err

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -286,3 +288,66 @@ def test_an_episode_of_the_first_seed_is_recorded(cli: Any) -> None:
     assert answer.code == 0, answer.err
     found = rollbook.open().sql("select seed, media.name, step from media join runs using (run_id) order by step")
     assert found.fetchall() == [(1, "rollout", 256), (1, "rollout", 512)]
+
+
+def test_a_training_that_was_killed_before_its_first_checkpoint_starts_over(book: Path, cli: Any, process: Any) -> None:
+    once = ("train", "ppo", "CartPole-v1", "--steps", 2048, "--eval-every", 0)
+    process(*once, "--checkpoint-every", 0)
+    killed = rollbook.open(book).runs()[0]
+    shutil.rmtree(killed.folder / "checkpoints")
+    expected = steps_of(killed)
+    answer = process("resume", killed.run_id)
+
+    assert answer.code == 0, answer.err
+    assert f"run {killed.run_id} starts over: what it logged before no longer counts" in answer.err
+    assert steps_of(rollbook.open(book).run(killed.run_id)) == expected
+
+
+def steps_of(run: rollbook.RunRecord) -> list[int]:
+    return [int(step) for step in run.metrics("losses/policy")["step"].to_numpy()]
+
+
+def test_a_job_of_a_benchmark_that_is_killed_goes_on_from_its_checkpoint(book: Path, process: Any) -> None:
+    """The program alone is killed: the retry is the same run, and its steps count once."""
+    command = [
+        sys.executable,
+        "-m",
+        "rollbook",
+        "bench",
+        "--algo",
+        "ppo",
+        "--env-ids",
+        "CartPole-v1",
+        "--num-seeds",
+        "1",
+    ]
+    runner = subprocess.Popen([*command, "--steps", "60000", "--retries", "1"], stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 100
+    while not list(book.glob("tasks/*/*/checkpoints/*/manifest.json")):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    (status,) = book.glob("tasks/*/*/attempts/0/status.json")
+    os.kill(json.loads(status.read_text())["process"]["pid"], signal.SIGKILL)
+    said = runner.communicate(timeout=200)[1]
+
+    run = rollbook.open(book).runs()[0]
+    assert runner.returncode == 0, said
+    assert "failed with exit code 137" in said
+    assert run.status == "finished"
+    assert len(list(run.folder.glob("attempts/*"))) == 2
+    assert len(set(steps_of(run))) == len(steps_of(run)) == 118
+
+
+def test_an_episode_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rollbook.training import evaluate
+
+    class Endless:
+        def reset(self, seed: int) -> tuple[int, dict[str, Any]]:
+            return 0, {}
+
+        def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+            return 0, 1.0, False, False, {}
+
+    monkeypatch.setattr(evaluate, "LONGEST_EPISODE", 50)
+
+    assert evaluate.play(Endless(), lambda _: 0, seed=1) == (50.0, 50)

@@ -115,6 +115,7 @@ def begin(
         cwd=Path(plan.cwd),
         config=wanted.config,
         tags=list(dict.fromkeys([*wanted.tags, *conditions.tags])),
+        track=list(wanted.grid),
         notes=conditions.notes,
         benchmark=plan.benchmark,
         environment=environment,

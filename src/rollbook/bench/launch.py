@@ -47,6 +47,7 @@ class Job:
     cwd: Path = field(default_factory=Path.cwd)
     config: Mapping[str, Any] = field(default_factory=dict)
     tags: Sequence[str] = ()
+    track: Sequence[str] = ()  # parameters for the readable name
     notes: str = ""
     parent: str | None = None
     benchmark: str | None = None
@@ -103,9 +104,10 @@ def info_of(run_id: str, job: Job, settings: Settings, now: float) -> RunInfo:
     return RunInfo(
         run_id=run_id,
         task=job.task,
-        name=readable_name(run_id, tracked(config, (), settings)),
+        name=readable_name(run_id, tracked(config, job.track, settings)),
         config=config,
         tags=list(job.tags),
+        track=list(job.track),
         notes=job.notes,
         parent=job.parent,
         benchmark=job.benchmark,

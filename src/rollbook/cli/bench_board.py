@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
@@ -34,6 +35,7 @@ class Board:
         self._drawn_at = self._said_at = -_SAY_SECONDS
         self._finished = -1
         self._seen: dict[int, tuple[float, str]] = {}  # cell -> when it was read, what it had reached
+        self._finals: dict[int, float | None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -82,11 +84,7 @@ class Board:
 
     def _draw(self, progress: Progress) -> None:
         width, height = shutil.get_terminal_size()
-        now = time.time()
-        rows = [_head(progress)]
-        for cell, began in sorted(progress.running.items())[: min(_RUNNING_SHOWN, height - 3)]:
-            label = printable(self._benchmark.plan.cells[cell].label)
-            rows.append(f"  {label}  {duration(now - began)}  {self._reached(cell)}")
+        rows = [_head(progress), *self._running(progress), *self._finished_groups(progress)][: height - 2]
         self._clear()
         sys.stderr.write("".join(f"{row[: width - 1]}\n" for row in rows))
         sys.stderr.flush()
@@ -97,11 +95,39 @@ class Board:
             sys.stderr.write(f"\x1b[{self._drawn_lines}A\x1b[J")
             self._drawn_lines = 0
 
+    def _running(self, progress: Progress) -> list[str]:
+        shown = sorted(progress.running.items())[:_RUNNING_SHOWN]
+        labels = [printable(self._benchmark.plan.cells[cell].label) for cell, _ in shown]
+        longest = max(map(len, labels), default=0)
+        return [
+            f"  {label:{longest}}  {duration(time.time() - began):>5}  {self._reached(cell)}"
+            for label, (cell, began) in zip(labels, shown, strict=True)
+        ]
+
+    def _finished_groups(self, progress: Progress) -> list[str]:
+        """What the seeds that have finished have reached."""
+        groups: dict[str, list[int]] = {}
+        for cell, wanted in enumerate(self._benchmark.plan.cells):
+            if progress.standings[cell] == "finished":
+                groups.setdefault(wanted.group, []).append(cell)
+        lines = []
+        for group, cells in groups.items():
+            finals = [final for cell in cells if (final := self._final(cell)) is not None]
+            if finals:
+                seeds = f"{len(finals)} {'seed' if len(finals) == 1 else 'seeds'}"
+                lines.append(f"  {printable(group)}: return {number(round(fmean(finals), 1))}, {seeds}")
+        return lines
+
+    def _final(self, cell: int) -> float | None:
+        if cell not in self._finals:
+            self._finals[cell] = _final_return(self._benchmark.run_folder(cell))
+        return self._finals[cell]
+
     def _reached(self, cell: int) -> str:
         """Step and return of a run at work, as of a few seconds ago."""
         when, text = self._seen.get(cell, (-_READ_SECONDS, ""))
         now = time.monotonic()
-        if now - when >= _READ_SECONDS:
+        if now - when >= (_READ_SECONDS if text else _REDRAW_SECONDS):
             text = _look(self._benchmark.run_folder(cell))
             self._seen[cell] = (now, text)
         return text
@@ -132,6 +158,20 @@ def _look(folder: Path) -> str:
     if returns is not None and len(returns.values):
         reached.append(f"return {number(round(float(returns.values[-20:].mean()), 1))}")
     return "  ".join(reached)
+
+
+def _final_return(folder: Path) -> float | None:
+    from rollbook.book.run_folder import read_run
+
+    try:
+        status = read_run(folder).last_status
+    except FileNotFoundError:
+        return None
+    summaries = json.loads(status.summaries) if status and status.summaries else {"name": []}
+    if _RETURN not in summaries["name"]:
+        return None
+    final: float | None = summaries["final"][summaries["name"].index(_RETURN)]
+    return final
 
 
 def _last_lines(console: Path) -> list[str]:

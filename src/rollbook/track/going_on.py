@@ -37,6 +37,7 @@ def claim(layout: Layout, environment: Environment, plan: Plan, settings: Settin
         task=environment.task,
         config=prepared.config | plan.config,
         tags=list(dict.fromkeys([*prepared.tags, *plan.tags])),
+        track=list(dict.fromkeys([*prepared.track, *plan.track])),
         notes=plan.notes or prepared.notes,
     )
     parent = find_parent(layout, plan)

@@ -16,6 +16,7 @@ from rollbook.training.environments import Environment
 from rollbook.training.normaliser import Normaliser
 from rollbook.training.on_policy import Algorithm
 
+LONGEST_EPISODE = 100_000
 _EVALUATION = 2**32 - 3  # in place of an iteration's number
 
 
@@ -104,11 +105,14 @@ def host_policy(
 
 
 def play(env: Any, act: Callable[[Any], Any], seed: int, each: Callable[[], None] = lambda: None) -> tuple[float, int]:
-    """Return and length of one episode; `each` is called at its beginning and after every step."""
+    """Return and length of one episode; `each` is called at its beginning and after every step.
+
+    An environment without a time limit may never end: of its episode, the first LONGEST_EPISODE steps count.
+    """
     observation, _ = env.reset(seed=seed)
     total, length, over = 0.0, 0, False
     each()
-    while not over:
+    while not over and length < LONGEST_EPISODE:
         observation, reward, terminated, truncated, _ = env.step(act(observation))
         each()
         total, length, over = total + float(reward), length + 1, terminated or truncated
