@@ -5,6 +5,7 @@ RollbookError
 │   ├── InvalidName
 │   ├── InvalidMetric
 │   ├── InvalidConfig
+│   ├── InvalidScores       not finite, or not (runs, tasks)
 │   ├── QueryRefused        SQL that writes, or reads outside the book
 │   ├── QueryInvalid        SQL that does not parse or names what is not there
 │   ├── AmbiguousRun
@@ -55,6 +56,9 @@ class InvalidMetric(UsageError): ...
 
 
 class InvalidConfig(UsageError): ...
+
+
+class InvalidScores(UsageError): ...
 
 
 class QueryRefused(UsageError): ...

@@ -19,7 +19,7 @@ from rollbook.bench.benchmark import Benchmark, Try, shell_code
 from rollbook.bench.conditions import Conditions
 from rollbook.bench.launch import Job, environment_of, info_of, write_launch
 from rollbook.book.layout import attempt_folders, touch_run
-from rollbook.book.processes import process_of
+from rollbook.book.processes import is_alive, process_of
 from rollbook.book.run_folder import Launch, beats
 
 HEARTBEAT_SECONDS = 5.0
@@ -89,6 +89,8 @@ class Running:
 
     def _signal(self, number: signal.Signals) -> None:
         """To the program and all that it has started: the shell leads a session of its own."""
+        if self.child is None and not is_alive(self._launch.process):
+            return  # the pid may be another's by now, or belong to another machine
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
