@@ -96,8 +96,10 @@ def mean_difference(differences: Sequence[Difference]) -> Difference:
 
 def _satterthwaite(variances: Sequence[float], freedoms: Sequence[float]) -> float:
     total = sum(variances)
-    parts = sum(variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
-    return total**2 / parts if parts else float(min(freedoms))
+    if not total:
+        return float(min(freedoms))
+    shares = [variance / total for variance in variances]  # of large numbers, the squares would overflow
+    return 1 / sum(share**2 / freedom for share, freedom in zip(shares, freedoms, strict=True))
 
 
 def bootstrap_interval(
