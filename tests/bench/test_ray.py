@@ -17,7 +17,8 @@ CLUSTER = """
 import sys
 from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+# Addresses of their own: a program joins the cluster through the node of its own address, which must not be killed.
+nodes = [cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{number}") for number in (2, 3)]
 cluster.wait_for_nodes()
 print(cluster.address, flush=True)
 for line in sys.stdin:
@@ -76,7 +77,7 @@ def test_ctrl_c_stops_what_runs_in_the_cluster(book, cli, project, cluster):
     bench = start_bench("--num-seeds", 1, "--on", "ray", "--ray-address", cluster.address)
     wait_for(lambda: len(traces("begun")) == 1)
     bench.terminate()
-    said = bench.communicate(timeout=60)
+    said = bench.communicate(timeout=180)
 
     assert bench.returncode == 130, said
     assert traces("ended") == []
