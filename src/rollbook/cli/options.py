@@ -17,6 +17,35 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+_LIST_OPTIONS = ("--env-ids", "--grid", "--filters")
+
+
+class DefaultGroup(click.Group):
+    """A command that has commands of its own: `bench` alone runs one, `bench status` is about those that there are."""
+
+    default = "run"
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [self.default, *args]
+        return super().parse_args(context, args)
+
+
+class ListCommand(click.Command):
+    """--env-ids A B C is --env-ids A --env-ids B --env-ids C."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        expanded: list[str] = []
+        option: str | None = None
+        for argument in args:
+            if argument.startswith("-"):
+                option = argument if argument in _LIST_OPTIONS else None
+                expanded += [] if option else [argument]
+            else:
+                expanded += [option, argument] if option else [argument]
+        return super().parse_args(context, expanded)
+
+
 def _remember_book(context: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
         context.obj = {**(context.obj or {}), "book": value}

@@ -95,15 +95,27 @@ def judge(
     floor: Mapping[str, float] | None = None,
     constants: Mapping[str, Constants] | None = None,
     identical: Collection[str] = (),
+    problems: Mapping[str, str] | None = None,
     look: int | None = None,
 ) -> Verdict:
     """The candidate's cells against the baseline's. `floor` is a random policy's score; `constants` those of a frozen
-    baseline, else taken from the baseline as it is given. `look` is the number of an adaptive gate's look.
+    baseline, else taken from the baseline as it is given. `identical` and `problems` name cells that are settled
+    without statistics: whose seeds logged the same numbers, and which are invalid and why. `look` is the number of an
+    adaptive gate's look.
     """
     wanted = parse_margin(margin)
+    known = problems or {}
     cells = [
-        _Cell(name, _scores(scores), _scores(baseline.get(name)), wanted, (floor or {}).get(name), constants or {})
-        for name, scores in candidate.items()
+        _Cell(
+            name,
+            _scores(candidate.get(name)),
+            _scores(baseline.get(name)),
+            wanted,
+            (floor or {}).get(name),
+            constants or {},
+            known.get(name),
+        )
+        for name in dict.fromkeys([*candidate, *known])
     ]
     judged = [cell for cell in cells if cell.name not in identical and cell.problem is None and not cell.is_new]
     worse, adjusted = _regressed(judged, alpha, look)
@@ -144,10 +156,11 @@ class _Cell:
         margin: Margin,
         floor: float | None,
         constants: Mapping[str, Constants],
+        problem: str | None,
     ) -> None:
         self.name, self.ours, self.theirs = name, ours, theirs
-        self.is_new = not len(theirs)
-        self.problem = None if self.is_new else _problem(ours, theirs)
+        self.is_new = not len(theirs) and problem is None
+        self.problem = None if self.is_new else problem or _problem(ours, theirs)
         if self.problem or self.is_new:
             return
         self.constants = constants.get(name) or constants_of(theirs, floor)
