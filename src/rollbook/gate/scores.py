@@ -151,44 +151,49 @@ def _pair(
 ) -> Pair:
     chosen = metric or _usual_metric([*ours, *theirs])
     if not ours:
-        return Pair(
-            cell=cell, metric=chosen, candidate=(), baseline=tuple(theirs), problem="the candidate has no runs of it"
-        )
-    problems: list[str] = []
-    warnings: list[str] = []
-    left_out: list[ScoredRun] = []
-    kept = []
-    for who, runs in (("candidate", ours), ("baseline", theirs)):
-        newest, repeated = _newest_of_each_seed(runs)
-        if repeated:
-            seeds = ", ".join(map(str, repeated))
-            warnings.append(f"the {who} ran seed {seeds} more than once: the newest run counts")
-        clash = _seed_with_two_configs(runs)
-        if clash is not None:
-            problems.append(
-                f"the {who} has seed {clash} with different configurations: "
-                f"choose one with --{'candidate' if who == 'candidate' else 'against'}-where"
-            )
-        bad = [(run, why) for run in newest if (why := _useless(run, chosen))]
-        if bad and allow_failed and all(run.status != "running" for run, _ in bad):
-            left_out += [run for run, _ in bad]
-            newest = [run for run in newest if run not in left_out]
-        else:
-            problems += [f"{run} of the {who} {why}" for run, why in bad]
-        kept.append(newest)
-    if not problems and (uneven := _uneven([*kept[0], *kept[1]])):
+        problem = "the candidate has no runs of it"
+        return Pair(cell=cell, metric=chosen, candidate=(), baseline=tuple(theirs), problem=problem)
+    candidate = _sift("candidate", "--candidate-where", ours, chosen, allow_failed)
+    baseline = _sift("baseline", "--against-where", theirs, chosen, allow_failed)
+    problems = [*candidate.problems, *baseline.problems]
+    if not problems and (uneven := _uneven([*candidate.runs, *baseline.runs])):
         problems.append(uneven)
-    if len({run.config_key for run in kept[0]}) > 1 or len({run.config_key for run in kept[1]}) > 1:
-        warnings.append("its runs differ in more than the seed: see their parameters")
     return Pair(
         cell=cell,
         metric=chosen,
-        candidate=tuple(kept[0]),
-        baseline=tuple(kept[1]),
+        candidate=tuple(candidate.runs),
+        baseline=tuple(baseline.runs),
         problem=_joined(problems),
-        warnings=tuple(warnings),
-        left_out=tuple(left_out),
+        warnings=(*candidate.warnings, *baseline.warnings),
+        left_out=(*candidate.left_out, *baseline.left_out),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sifted:
+    """A side of a cell, as far as it can be judged."""
+
+    runs: list[ScoredRun]
+    left_out: list[ScoredRun]
+    problems: list[str]
+    warnings: list[str]
+
+
+def _sift(who: str, option: str, runs: Sequence[ScoredRun], metric: str, allow_failed: bool) -> _Sifted:
+    newest, repeated = _newest_of_each_seed(runs)
+    useless = [(run, why) for run in newest if (why := _useless(run, metric))]
+    may_go = allow_failed and all(run.status != "running" for run, _ in useless)
+    problems = [] if may_go else [f"{run} of the {who} {why}" for run, why in useless]
+    left_out = [run for run, _ in useless] if may_go else []
+    kept = [run for run in newest if run not in left_out]
+    if (seed := _seed_with_two_configs(runs)) is not None:
+        problems.append(f"the {who} has seed {seed} with different configurations: choose one with {option}")
+    warnings = []
+    if repeated:
+        warnings.append(f"the {who} ran seed {', '.join(map(str, repeated))} more than once: the newest run counts")
+    if len({run.config_key for run in kept}) > 1:
+        warnings.append(f"the runs of the {who} differ in more than the seed")
+    return _Sifted(runs=kept, left_out=left_out, problems=problems, warnings=warnings)
 
 
 def _usual_metric(runs: Collection[ScoredRun]) -> str:
