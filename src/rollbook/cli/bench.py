@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rollbook.cli.options import book_option, chosen_path, json_option
+from rollbook.cli.options import ListCommand, book_option, chosen_path, json_option
 from rollbook.cli.output import printable, say, to_plain
 from rollbook.cli.table import print_table
 from rollbook.errors import BenchmarkNotFound, UsageError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rollbook.book.settings import Settings
     from rollbook.records import Provenance
 
-_LIST_OPTIONS = ("--env-ids", "--grid")
 _EPILOG = """\b
 Examples:
   rollbook bench --env-ids CartPole-v1 Acrobot-v1 --command "python my_ppo.py --cuda False" --num-seeds 3 --workers 4
@@ -47,34 +46,19 @@ class _Group(click.Group):
         return super().parse_args(context, args)
 
 
-class _ListCommand(click.Command):
-    """--env-ids A B C is --env-ids A --env-ids B --env-ids C."""
-
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        expanded: list[str] = []
-        option: str | None = None
-        for argument in args:
-            if argument.startswith("-"):
-                option = argument if argument in _LIST_OPTIONS else None
-                expanded += [] if option else [argument]
-            else:
-                expanded += [option, argument] if option else [argument]
-        return super().parse_args(context, expanded)
-
-
 @click.group(cls=_Group, epilog="\b\nExamples:\n  rollbook bench classic\n  rollbook bench status")
 def bench() -> None:
     """Run programs over environments, grids and seeds; see how a benchmark is doing; stop one."""
 
 
-@bench.command(cls=_ListCommand, epilog=_EPILOG)
+@bench.command(cls=ListCommand, epilog=_EPILOG)
 @click.argument("suite", required=False)
 @click.option("--command", metavar="TEXT", help="Of a program; {env}, {seed} and {key} are filled in, else appended.")
 @click.option("--algo", metavar="NAME", help="One of ours (without --command), or what the command's runs are called.")
 @click.option("--env-ids", multiple=True, metavar="ENV...", help="Environments.")
 @click.option("--num-seeds", type=int, metavar="N", help="[default: 3]")
 @click.option("--start-seed", type=int, metavar="N", help="[default: 1]")
-@click.option("--grid", multiple=True, metavar="KEY=A,B", help="Every value with everything else; repeatable.")
+@click.option("--grid", multiple=True, metavar="KEY=A,B...", help="Every value with everything else; repeatable.")
 @click.option("--steps", type=int, metavar="N", help="Environment steps; a command takes them as {steps}.")
 @click.option("--resumes", is_flag=True, help="The command goes on from its run's checkpoint when it is retried.")
 @click.option("--workers", type=int, metavar="N", help="Jobs at a time [default: one for each core].")
