@@ -78,7 +78,7 @@ def execution_options(command: Command) -> Command:
 @click.option("--env-ids", multiple=True, metavar="ENV...", help="Environments.")
 @click.option("--num-seeds", type=int, metavar="N", help="[default: 3]")
 @click.option("--start-seed", type=int, metavar="N", help="[default: 1]")
-@click.option("--grid", multiple=True, metavar="KEY=A,B", help="Every value with everything else; repeatable.")
+@click.option("--grid", multiple=True, metavar="KEY=A,B...", help="Every value with everything else; repeatable.")
 @click.option("--steps", type=int, metavar="N", help="Environment steps; a command takes them as {steps}.")
 @click.option("--resumes", is_flag=True, help="The command goes on from its run's checkpoint when it is retried.")
 @execution_options

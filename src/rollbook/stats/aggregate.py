@@ -14,7 +14,7 @@ import numpy as np
 
 from rollbook.stats.scores import FloatArray, Scores, columns_of, same_tasks
 
-_TRIMMED = 0.25  # at each end
+TRIMMED = 0.25  # at each end
 
 
 def iqm(scores: Scores) -> float:
@@ -56,7 +56,7 @@ def _beats(ours: FloatArray, theirs: FloatArray) -> float:
 def batch_iqm(columns: Sequence[FloatArray]) -> FloatArray:
     everything = np.concatenate(columns, axis=-1)
     count = everything.shape[-1]
-    cut = int(_TRIMMED * count)
+    cut = int(TRIMMED * count)
     if cut == 0:
         return np.asarray(everything.mean(axis=-1))
     middle = np.partition(everything, (cut, count - cut - 1), axis=-1)[..., cut : count - cut]
