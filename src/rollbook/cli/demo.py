@@ -1,7 +1,8 @@
 """`rollbook demo`: a change, the gate that catches what is wrong with it, and the fix. About a minute on two cores.
 
-The agent is a copy of our PPO in a file of its own. The candidate's change takes a time limit for the end of the task,
-as many implementations have done: the last state of an episode is then worth 0 instead of what was still to come.
+The agent is a copy of our PPO in a file of its own. The candidate's change is an old mistake with action bounds:
+actions from -1 to 1 are rescaled to what the environment takes already, and it scales them once more. It then acts at
+half its strength, and learns about actions that its policy did not choose.
 """
 
 from __future__ import annotations
@@ -23,17 +24,27 @@ if TYPE_CHECKING:
 
 TASK = "demo"
 AGENT = "agent.py"
-STEPS = {"CartPole-v1": 100_000, "Pendulum-v1": 100_000}
-_PLACE = "    first = make_batch(*state.networks, rollout, config)\n"
-_BUG = "    rollout = rollout._replace(terminated=rollout.terminated | rollout.truncated)\n"
-_FIX = "    # A time limit is not the end of the task: truncated steps keep their future.\n"
+STEPS = {"Pendulum-v1": 40_000, "cartpole-continuous-v0": 40_000}
+PARAMETERS = {
+    "num_envs": 4,
+    "rollout_steps": 1024,
+    "minibatches": 64,
+    "epochs": 10,
+    "lr": 1e-3,
+    "gamma": 0.9,
+    "entropy_coefficient": 0.0,
+    "clip_values": False,
+}
+_LINE = "    return policy.mode() if noise is None else policy.sample(noise)\n"
+_BUG = "    return (policy.mode() if noise is None else policy.sample(noise)) / 2  # the torque is at most 2\n"
+_FIX = "    return policy.mode() if noise is None else policy.sample(noise)  # from -1 to 1; rescaled later\n"
 
 
 @click.command(epilog="\b\nExample:\n  rollbook demo")
 @click.option("--seeds", type=click.IntRange(min=3), default=5, show_default=True, help="Of each version.")
 @book_option
 def demo(seeds: int) -> int:
-    """Train an agent, break it the way many were broken, see the gate catch it, and pass the fix."""
+    """Train an agent, break it as many were broken, see the gate catch it, and pass the fix."""
     from rollbook.book.book import open_book
     from rollbook.cli.train import check_installed
 
@@ -45,12 +56,15 @@ def demo(seeds: int) -> int:
     say(f"Three versions of an agent, {seeds} seeds each on {' and '.join(STEPS)}, in {relative(folder)}/\n")
 
     say(f"1  The baseline: {AGENT} is our PPO.")
-    _train(folder, path, "baseline", "", seeds)
-    say(f"\n2  The candidate changes one line of it:\n   +{_BUG.rstrip()}")
+    _train(folder, path, "baseline", _LINE, seeds)
+    say(
+        "\n2  The candidate changes one line. Actions are from -1 to 1 and rescaled to the bounds later; it did not know:\n"
+    )
+    say(f"   -{_LINE}   +{_BUG}")
     _train(folder, path, "candidate", _BUG, seeds)
     book = open_book(path)
     caught = _gate(book, "candidate", folder / "report-candidate")
-    say(f"\n3  The fix:\n   -{_BUG.rstrip()}\n   +{_FIX.rstrip()}")
+    say(f"\n3  The fix:\n\n   -{_BUG}   +{_FIX}")
     _train(folder, path, "fixed", _FIX, seeds)
     passed = _gate(open_book(path), "fixed", folder / "report-fixed")
 
@@ -66,21 +80,23 @@ def demo(seeds: int) -> int:
     return 0
 
 
-def _train(folder: Path, book: Path, tag: str, change: str, seeds: int) -> None:
+def _train(folder: Path, book: Path, tag: str, line: str, seeds: int) -> None:
     """All seeds, a process for each environment: it compiles once."""
     from rollbook.algos import ppo
 
     source = Path(ppo.__file__).read_text()
-    assert source.count(_PLACE) == 1
-    (folder / AGENT).write_text(source.replace(_PLACE, change + _PLACE))
+    assert source.count(_LINE) == 1
+    (folder / AGENT).write_text(source.replace(_LINE, line))
     began = time.monotonic()
     listed = ",".join(str(seed) for seed in range(1, seeds + 1))
+    parameters = [part for name, value in PARAMETERS.items() for part in ("--set", f"{name}={value}")]
     trainings = {
         env: subprocess.Popen(
             [
                 *(sys.executable, "-m", "rollbook", "--book", str(book.absolute()), "train", AGENT, env),
                 *("--seeds", listed, "--steps", str(steps), "--workers", "1", "--task", TASK, "--tags", tag),
                 *("--preset", "none", "--eval-every", "0", "--checkpoint-every", "0"),
+                *parameters,
             ],
             cwd=folder,
             stdout=subprocess.DEVNULL,

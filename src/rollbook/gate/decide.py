@@ -16,7 +16,17 @@ from rollbook.gate.identical import identical_cells
 from rollbook.gate.judge import EXIT_CODES, CellVerdict, Outcome, Verdict, judge
 from rollbook.gate.margin import DEFAULT_MARGIN, Constants, parse_margin
 from rollbook.gate.measures import Measures, measures_of
-from rollbook.gate.scores import Cell, Choice, Pair, ScoredRun, check_metric, explain_nothing, pair_up, read_side
+from rollbook.gate.scores import (
+    Cell,
+    Choice,
+    Pair,
+    ScoredRun,
+    check_metric,
+    explain_nothing,
+    pair_up,
+    read_side,
+    short_names,
+)
 
 if TYPE_CHECKING:
     from rollbook.book.book import Book
@@ -97,7 +107,7 @@ class Decision:
     @property
     def warnings(self) -> list[str]:
         """What a reader should know before believing it."""
-        found = [f"{cell.pair.cell}: {warning}" for cell in self.cells for warning in cell.warnings]
+        found = [f"{cell.verdict.cell}: {warning}" for cell in self.cells for warning in cell.warnings]
         if self.chosen_later and self.frozen:
             found.append(
                 f"the margin {self.verdict.margin} was chosen after the fact: "
@@ -203,13 +213,15 @@ def _decision(
     *,
     chosen_later: bool,
 ) -> Decision:
+    names = short_names([pair.cell for pair in pairs])
+    by_name = {names[pair.cell]: pair for pair in pairs}
+    known = frozen.cells if frozen else {}
     constants = {
-        str(cell): one.constants
-        for cell, one in (frozen.cells if frozen else {}).items()
-        if any(pair.cell == cell and pair.metric == one.metric for pair in pairs)
+        name: known[pair.cell].constants
+        for name, pair in by_name.items()
+        if pair.cell in known and known[pair.cell].metric == pair.metric
     }
-    by_name = {str(pair.cell): pair for pair in pairs}
-    identical = {str(cell) for cell in identical_cells(book, pairs)}
+    identical = {names[cell] for cell in identical_cells(book, pairs)}
     verdict = judge(
         {name: pair.scores(pair.candidate) for name, pair in by_name.items()},
         {name: pair.scores(pair.baseline) for name, pair in by_name.items()},
@@ -244,8 +256,8 @@ def _cell_warnings(pair: Pair, verdict: CellVerdict, frozen: Frozen | None) -> t
     ratio = verdict.variance_ratio
     if ratio is not None and ratio > _WIDER and verdict.candidate_seeds < _FEW_SEEDS:
         found.append(
-            f"the candidate's variance is {ratio:.1f} times the baseline's: "
-            "with few seeds of such a skewed score, the gate errs more often than it promises"
+            f"the candidate's variance is {ratio:.3g} times the baseline's: "
+            "with so few seeds, the gate errs more often than it promises if such scores are skewed"
         )
     known = frozen.cells.get(pair.cell) if frozen else None
     if known and known.metric != pair.metric:

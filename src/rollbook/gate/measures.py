@@ -56,8 +56,8 @@ def measures_of(cells: Sequence[CellDecision]) -> Measures | None:
     if not compared:
         return None
     by_floor = all(cell.constants and cell.constants.distance for cell in compared)
-    ours = {str(cell.pair.cell): _normalised(cell, by_floor, ours=True) for cell in compared}
-    theirs = {str(cell.pair.cell): _normalised(cell, by_floor, ours=False) for cell in compared}
+    ours = {cell.verdict.cell: _normalised(cell, by_floor, ours=True) for cell in compared}
+    theirs = {cell.verdict.cell: _normalised(cell, by_floor, ours=False) for cell in compared}
     rng = np.random.default_rng(_SEED)
     statistics = {"iqm": iqm, "median": median, "mean": mean}
     if by_floor:

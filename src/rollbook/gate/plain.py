@@ -43,7 +43,7 @@ def to_plain(decision: Decision, looks: Sequence[Look] = ()) -> dict[str, Any]:
 
 def _side(choice: Choice, cells: Sequence[CellDecision], *, ours: bool) -> dict[str, Any]:
     runs = [run for cell in cells for run in (cell.pair.candidate if ours else cell.pair.baseline)]
-    versions = Counter(run.version or "unknown" for run in runs)
+    versions = Counter(run.version or "" for run in runs)
     return {
         "name": choice.name,
         "where": choice.where,

@@ -130,6 +130,12 @@ class Pair:
         return [float("nan") if (score := run.score(self.metric)) is None else score for run in runs]
 
 
+def short_names(cells: Collection[Cell]) -> dict[Cell, str]:
+    """By what tells them apart: of one task and one algorithm, the environment alone."""
+    parts = [part for part in ("task", "algo", "env") if len({getattr(cell, part) for cell in cells}) > 1] or ["env"]
+    return {cell: " ".join(getattr(cell, part) or "-" for part in parts) for cell in cells}
+
+
 def pair_up(
     candidate: Side, baseline: Side, *, metric: str | None, asked_for: Collection[Cell] = (), allow_failed: bool = False
 ) -> list[Pair]:

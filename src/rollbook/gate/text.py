@@ -12,8 +12,7 @@ COLUMNS = ["cell", "seeds", "baseline", "candidate", "difference", "interval", "
 
 def cell_rows(plain: Plain) -> list[list[str]]:
     """One for each cell, and one for all of them together."""
-    names = short_names(plain)
-    rows = [_cell_row(names[cell["cell"]], cell) for cell in plain["cells"]]
+    rows = [_cell_row(cell) for cell in plain["cells"]]
     together = plain["aggregate"]
     if together and len(rows) > 1:
         rows.append(
@@ -32,17 +31,10 @@ def cell_rows(plain: Plain) -> list[list[str]]:
     return rows
 
 
-def short_names(plain: Plain) -> dict[str, str]:
-    """Cells by what tells them apart: of one task and one algorithm, the environment alone."""
-    cells = plain["cells"]
-    parts = [part for part in ("task", "algo", "env") if len({cell[part] for cell in cells}) > 1] or ["env"]
-    return {cell["cell"]: " ".join(cell[part] or "-" for part in parts) for cell in cells}
-
-
-def _cell_row(name: str, cell: Plain) -> list[str]:
+def _cell_row(cell: Plain) -> list[str]:
     seeds = f"{cell['candidate_seeds']} / {cell['baseline_seeds']}"
     return [
-        name,
+        cell["cell"],
         seeds,
         number(cell["baseline_mean"]),
         number(cell["candidate_mean"]),
@@ -56,9 +48,8 @@ def _cell_row(name: str, cell: Plain) -> list[str]:
 
 def advice(plain: Plain) -> Iterator[str]:
     """For cells that are not decided or not valid, what would help."""
-    names = short_names(plain)
     for cell in plain["cells"]:
-        name = names[cell["cell"]]
+        name = cell["cell"]
         if cell["outcome"] == "inconclusive":
             yield (
                 f"{name}: these seeds can resolve a margin of {number(cell['resolvable'])}, "
@@ -100,6 +91,12 @@ def with_share(difference: float | None, baseline: float | None) -> str:
 
 def interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"[{signed(low)}, {signed(high)}]"
+
+
+def runs_of(side: Plain) -> str:
+    """How many there are, and of which versions of the code."""
+    versions = ", ".join(version for version in side["versions"] if version)
+    return f"{side['runs']} runs of {versions or 'no known version'}"
 
 
 def probability(p: float) -> str:

@@ -24,15 +24,16 @@ def write_report(book: Book, decision: Decision, plain: dict[str, Any], folder: 
     from rollbook.plot.style import save, svg_text
 
     figures = draw(book, decision, plain)
-    page = to_html(plain, {name: svg_text(figure) for name, figure in figures.items()}, gather(book, decision))
+    drawings = {name: svg_text(figure) for name, figure in figures.items()}
+    page = to_html(plain, drawings, gather(book, decision))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.html").write_text(page, encoding="utf-8")
         (folder / "report.md").write_text(to_markdown(plain), encoding="utf-8")
         (folder / "report.json").write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         for name, figure in figures.items():
+            (folder / f"{name}.svg").write_text(drawings[name], encoding="utf-8")
             save(figure, folder / f"{name}.png")
-            save(figure, folder / f"{name}.svg")
     except OSError as error:
         raise BookUnwritable(f"cannot write the report to {folder}: {error.strerror or error}") from error
     return folder / "report.html"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from rollbook.gate.text import short_names
 from rollbook.plot.curves import Curve, fold, read_curves
 from rollbook.plot.panels import draw_picture
 from rollbook.plot.picture import Group, Panel, Picture
@@ -35,9 +34,8 @@ def draw(book: Book, decision: Decision, plain: Mapping[str, Any]) -> dict[str, 
 
 def _forest(plain: Mapping[str, Any]) -> Figure | None:
     """A row a cell, in units of its margin: what is left of the band is worse than acceptable."""
-    names = short_names(plain)
     rows = [
-        (names[cell["cell"]], *(cell[key] / cell["margin"] for key in ("difference", "low", "high")), cell["outcome"])
+        (cell["cell"], *(cell[key] / cell["margin"] for key in ("difference", "low", "high")), cell["outcome"])
         for cell in plain["cells"]
         if cell["margin"] and cell["low"] is not None
     ]
@@ -46,8 +44,11 @@ def _forest(plain: Mapping[str, Any]) -> Figure | None:
     if (together := plain["aggregate"]) and len(rows) > 1:
         scaled = (together[key] / together["margin"] for key in ("difference", "low", "high"))
         rows.append(("all together", *scaled, together["outcome"]))
-    figure = Figure(figsize=(7.5, 0.9 + 0.32 * len(rows)), layout="constrained")
-    axes = figure.add_subplot()
+    height = 0.75 + 0.32 * len(rows)
+    # Placed by hand: matplotlib's own layouts draw everything several times to find out.
+    left = 0.3 + 0.075 * max(len(row[0]) for row in rows)
+    figure = Figure(figsize=(left + 5.6, height))
+    axes = figure.add_axes((left / (left + 5.6), 0.55 / height, 4.3 / (left + 5.6), 1 - 0.65 / height))
     axes.axvspan(-1, 1, color=GRID, alpha=0.5, linewidth=0)
     axes.axvline(0, color=MUTED, linewidth=0.8)
     for place, (_, estimate, low, high, _) in enumerate(rows):
@@ -64,7 +65,6 @@ def _forest(plain: Mapping[str, Any]) -> Figure | None:
 
 
 def _curves(book: Book, decision: Decision, plain: Mapping[str, Any]) -> Figure | None:
-    names = short_names(plain)
     cells = [cell for cell in decision.cells if cell.pair.candidate and cell.pair.baseline]
     curves = _read(book, cells)
     panels = []
@@ -76,7 +76,7 @@ def _curves(book: Book, decision: Decision, plain: Mapping[str, Any]) -> Figure 
             if (found := [curves[run.run_id] for run in runs if run.run_id in curves])
         ]
         if groups:
-            panels.append(Panel(names[str(cell.pair.cell)], groups))
+            panels.append(Panel(cell.verdict.cell, groups))
     if not panels:
         return None
     metrics = sorted({cell.pair.metric for cell in cells})
@@ -100,8 +100,8 @@ def _profiles(plain: Mapping[str, Any]) -> Figure:
     scores = {who: measures[who] for who in ("baseline", "candidate")}
     every = np.concatenate([np.asarray(runs) for side in scores.values() for runs in side.values()])
     thresholds = np.linspace(every.min(), every.max() + 1e-9, 201)
-    figure = Figure(figsize=(6.0, 3.2), layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(6.0, 3.2))
+    axes = figure.add_axes((0.11, 0.15, 0.86, 0.82))
     for who, colour in (("baseline", _BASELINE), ("candidate", _CANDIDATE)):
         axes.step(
             thresholds, performance_profile(scores[who], thresholds), color=colour, label=shown(plain[who]["name"])

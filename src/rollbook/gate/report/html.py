@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rollbook.gate.report.details import Details
-from rollbook.gate.text import COLUMNS, advice, cell_rows, interval, number, probability, short_names
+from rollbook.gate.text import COLUMNS, advice, cell_rows, number, probability, runs_of
 from rollbook.plot.style import GRID, INK, MUTED, PAPER
 
 _CSS = """
@@ -63,10 +63,7 @@ def to_html(plain: Mapping[str, Any], figures: Mapping[str, str], details: Detai
 def _heading(plain: Mapping[str, Any]) -> str:
     outcome, _, rest = plain["sentence"].partition(": ")
     kind = html.escape(outcome.replace(" ", "-"))
-    sides = "; ".join(
-        f"{who} {plain[who]['name']} ({plain[who]['runs']} runs of {', '.join(plain[who]['versions']) or 'no version'})"
-        for who in ("candidate", "baseline")
-    )
+    sides = "; ".join(f"{who} {plain[who]['name']} ({runs_of(plain[who])})" for who in ("candidate", "baseline"))
     terms = f"{sides}. Margin {plain['margin']}, {plain['margin_from']}; alpha {plain['alpha']:g}, one-sided."
     return (
         f'<h1><span class="outcome {kind}">{html.escape(outcome)}</span> {html.escape(rest)}</h1>'
@@ -122,10 +119,7 @@ def _measures(plain: Mapping[str, Any]) -> list[str]:
     rows = [
         [
             name.replace("_", " "),
-            *(
-                f"{number(row[who])} {interval(row[f'{who}_interval']['low'], row[f'{who}_interval']['high'])}"
-                for who in ("baseline", "candidate")
-            ),
+            *(_with_interval(row[who], row[f"{who}_interval"]) for who in ("baseline", "candidate")),
         ]
         for name, row in measures["rows"].items()
     ]
@@ -142,11 +136,14 @@ def _measures(plain: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _with_interval(value: float, interval: Mapping[str, float]) -> str:
+    return f"{number(value)} [{number(interval['low'])}, {number(interval['high'])}]"
+
+
 def _runs(plain: Mapping[str, Any]) -> str:
-    names = short_names(plain)
     rows = [
         [
-            names[cell["cell"]],
+            cell["cell"],
             who,
             run["run_id"],
             "-" if run["seed"] is None else run["seed"],

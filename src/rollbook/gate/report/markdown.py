@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rollbook.gate.text import COLUMNS, advice, cell_rows
+from rollbook.gate.text import COLUMNS, advice, cell_rows, runs_of
 
 _MARKS = {"regression": "❌", "invalid": "⚠️", "inconclusive": "❔"}
 _MOST_ROWS = 60
@@ -32,10 +32,7 @@ def to_markdown(plain: Mapping[str, Any]) -> str:
 
 
 def _footer(plain: Mapping[str, Any]) -> str:
-    sides = [
-        f"{who} {plain[who]['name']}: {plain[who]['runs']} runs of {', '.join(plain[who]['versions']) or 'no version'}"
-        for who in ("candidate", "baseline")
-    ]
+    sides = [f"{who} {plain[who]['name']}: {runs_of(plain[who])}" for who in ("candidate", "baseline")]
     return f"{'; '.join(sides)}. Margin {plain['margin']} ({plain['margin_from']}), alpha {plain['alpha']:g}."
 
 
