@@ -57,9 +57,7 @@ def demo(seeds: int) -> int:
 
     say(f"1  The baseline: {AGENT} is our PPO.")
     _train(folder, path, "baseline", _LINE, seeds)
-    say(
-        "\n2  The candidate changes one line. Actions are from -1 to 1 and rescaled to the bounds later; it did not know:\n"
-    )
+    say("\n2  The candidate changes one line. Actions are rescaled to the bounds later; it did not know:\n")
     say(f"   -{_LINE}   +{_BUG}")
     _train(folder, path, "candidate", _BUG, seeds)
     book = open_book(path)
