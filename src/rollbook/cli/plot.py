@@ -81,7 +81,7 @@ def plot(
 
     gc.enable()  # ten million points and figures of many panels leave much to collect
     files = _checked(out)
-    how = Wishes(**wishes)
+    how = Wishes(**wishes, seeds=bool(files) and not no_seeds)  # in a terminal, thin lines are as thick as others
     book = current_book()
     chosen = _choose(book, choose_runs(book, runs, regex, where, task), tags, algos, envs, newest)
     metric = choose_metric(book, [run.run_id for run in chosen], metric)
@@ -93,7 +93,7 @@ def plot(
         picture, used, missing = add_published(picture, panels, curves)
         _say_sources(used, missing)
     for file in files:
-        _write(picture, file, seeds=not no_seeds, quiet=as_json)
+        _write(picture, file, seeds=how.seeds, quiet=as_json)
     if as_json:
         print_json(_rows(picture, panels, curves, how))
     elif not files:

@@ -33,6 +33,7 @@ class Wishes:
     smooth: float = 0.05
     points: int = 200
     level: float = 0.95
+    seeds: bool = True
     title: str | None = None
 
 
@@ -104,13 +105,15 @@ def _fold(curves: Sequence[Curve], wishes: Wishes) -> Folded:
 
 def describe(counts: Sequence[int], wishes: Wishes) -> str:
     """What lines and bands are, in small print: a picture goes where its command does not."""
-    smoothed = f" Moving average over {wishes.smooth:.3g} of the range." if wishes.smooth else ""
+    smoothed = f" Moving average over {100 * wishes.smooth:.3g}% of the {wishes.over}." if wishes.smooth else ""
     fewest, most = min(counts), max(counts)
     if most == 1:
         return "Each line is one run." + smoothed
     runs = f"{most} runs" if fewest == most else f"{fewest} to {most} runs"
     center, interval = ("Mean", "t") if wishes.statistic == "mean" else ("Interquartile mean", "bootstrap")
-    return f"{center} of {runs}, where all have data; {wishes.level:.3g} {interval} interval; thin: each run.{smoothed}"
+    thin = "; thin: each run" if wishes.seeds else ""
+    percent = f"{100 * wishes.level:.3g}%"
+    return f"{center} of {runs}, where all have data; {percent} {interval} interval{thin}.{smoothed}"
 
 
 # ---- published scores

@@ -24,7 +24,7 @@ Statistic: TypeAlias = Literal["mean", "iqm"]
 
 FEWEST_POINTS = 4
 _REPETITIONS = 1_000  # of the bootstrap
-_NEGLIGIBLE = 1e-6  # of the range: a mean over less is the value itself
+_NEGLIGIBLE = 1e-4  # of a curve's range: a mean over less is the value itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +115,8 @@ def fold(
     """Curves on a common grid, with their centre and its interval where every curve has data.
 
     `smooth` is the width of a moving average, as a share of the range of x that the curves span together: at each
-    point the mean of the line over a window around it. Towards a curve's ends the window narrows on both sides, so that
-    nothing is shifted, and the first and the last value stay.
+    point the mean of the line over a window around it. Near a curve's ends, where the window cannot lie around the
+    point, a straight line is fitted to it instead: nothing is shifted, and the curve keeps its length.
 
     The interval of the mean is Student's t at each point, that of the IQM a percentile bootstrap over whole runs; `rng`
     draws it, by default always the same way, so that a picture comes out the same twice.
@@ -169,25 +169,43 @@ def _grid(curves: Sequence[Curve], points: int) -> tuple[FloatArray, tuple[float
 
 def _on_grid(curve: Curve, x: FloatArray, window: float) -> FloatArray:
     line = np.interp(x, curve.x, curve.y, left=np.nan, right=np.nan)
-    if not window or len(curve.x) < 2:
-        return line
-    reach = np.minimum(window / 2, np.minimum(x - curve.x[0], curve.x[-1] - x))
-    wide = reach > _NEGLIGIBLE * (curve.x[-1] - curve.x[0])
-    line[wide] = _mean_of_line(curve, x[wide] - reach[wide], x[wide] + reach[wide])
+    length = float(curve.x[-1] - curve.x[0])
+    if length and min(window / length, 1) > _NEGLIGIBLE:
+        inside = np.isfinite(line)
+        line[inside] = _smoothed(curve, (x[inside] - curve.x[0]) / length, min(window / length, 1))
     return line
 
 
-def _mean_of_line(curve: Curve, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Of the straight lines between points, from `low` to `high`: however unevenly a run logs, a step counts once."""
+def _smoothed(curve: Curve, at: FloatArray, window: float) -> FloatArray:
+    """A least-squares line through the curve over a window around each point, read off at that point.
+
+    In the middle of its window, that is the mean. `at` and `window` are shares of the curve's range. The curve is the
+    line between its points, so that each step counts once, however unevenly a run logs.
+    """
+    u = (curve.x - curve.x[0]) / (curve.x[-1] - curve.x[0])
     level = curve.y.mean()
     y = curve.y - level  # or the sums of a long curve would swallow the digits of a short window
-    areas = np.concatenate([[0.0], np.cumsum(np.diff(curve.x) * (y[1:] + y[:-1]) / 2)])
+    areas = _sums(np.diff(u) * (y[1:] + y[:-1]) / 2)
+    middles = (u[1:] + u[:-1]) * (y[1:] + y[:-1])  # four times u y in the middle: Simpson's rule, exact for a parabola
+    moments = _sums(np.diff(u) * (u[:-1] * y[:-1] + middles + u[1:] * y[1:]) / 6)
 
-    def area_up_to(x: FloatArray) -> FloatArray:
-        before = np.clip(np.searchsorted(curve.x, x, side="right") - 1, 0, len(y) - 2)
-        return np.asarray(areas[before] + (x - curve.x[before]) * (y[before] + np.interp(x, curve.x, y)) / 2)
+    def up_to(end: FloatArray) -> tuple[FloatArray, FloatArray]:
+        before = np.clip(np.searchsorted(u, end, side="right") - 1, 0, len(u) - 2)
+        width, first, last = end - u[before], y[before], np.interp(end, u, y)
+        moment = u[before] * first + (u[before] + end) * (first + last) + end * last
+        return areas[before] + width * (first + last) / 2, moments[before] + width * moment / 6
 
-    return np.asarray(level + (area_up_to(high) - area_up_to(low)) / (high - low))
+    start = np.clip(at - window / 2, 0, 1 - window)
+    (area, moment), (area_before, moment_before) = up_to(start + window), up_to(start)
+    mean = (area - area_before) / window
+    center = start + window / 2
+    slope = 12 * (moment - moment_before - center * mean * window) / window**3
+    # A line through the last steps may leave what was ever reached.
+    return np.asarray(np.clip(level + mean + slope * (at - center), curve.y.min(), curve.y.max()))
+
+
+def _sums(parts: FloatArray) -> FloatArray:
+    return np.concatenate([[0.0], np.cumsum(parts)])
 
 
 def _mean_and_interval(each: FloatArray, level: float) -> tuple[FloatArray, FloatArray, FloatArray]:

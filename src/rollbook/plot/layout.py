@@ -73,7 +73,7 @@ class Layout:
         self.panel_width = sizes.width
         self.panel_height = max(sizes.height, (lines + 1) * sizes.line)
         self._numbers = 4.6 * sizes.text / 72
-        self._above, self._below = 1.9 * sizes.line, 1.9 * sizes.line
+        self._above, self._below = 1.6 * sizes.line, 1.9 * sizes.line
         widest = max((measure(label, sizes.text) for label in labels), default=0.0)
         beside = LABEL_PAD + widest + 0.08 if labels else 0.2
         self._cell_width = self._numbers + self.panel_width + beside
@@ -88,7 +88,7 @@ class Layout:
         self.small = sizes.text * 0.85
         self.notes = wrapped(note or "", self.width - self.left - MARGIN, lambda text: measure(text, self.small))
         self._bottom = MARGIN + len(self.notes) * self.note_line + 1.3 * sizes.line  # and the name of the x axis
-        title_room = 2.2 * sizes.line if title else 0.0
+        title_room = 1.6 * sizes.line if title else 0.0
         self.legend_top = self._bottom + self.rows * self._cell_height + legend_room
         self.title_top = self.legend_top + title_room
         self.height = self.title_top + MARGIN

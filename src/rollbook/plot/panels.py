@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,12 +18,13 @@ from rollbook.plot.curves import FloatArray, Folded, Over
 from rollbook.plot.labels import spread
 from rollbook.plot.layout import LABEL_PAD, LEGEND_LINE, MARGIN, MOST_WITH_LABELS, Layout
 from rollbook.plot.picture import Group, LineStyle, Panel, Picture, Reference
-from rollbook.plot.scales import round_ticks, tick_labels
+from rollbook.plot.scales import round_range, round_ticks, tick_labels
 from rollbook.plot.style import INK, MUTED, shown, use_style
 
 __all__ = ["Group", "Panel", "Picture", "Reference", "draw_curves", "draw_picture", "grid_of_panels"]
 
 _LONGEST_LABEL = 40  # characters
+_MANY = 4  # groups: bands and runs of more are paler
 _DASHED: LineStyle = (0.0, (4.0, 3.0))
 _X_NAMES: dict[Over, str] = {"steps": "environment steps", "time": "wall time"}
 
@@ -30,7 +32,9 @@ _X_NAMES: dict[Over, str] = {"steps": "environment steps", "time": "wall time"}
 def draw_picture(picture: Picture, *, seeds: bool = True) -> Figure:
     """All panels, with labels at the lines, or a legend above where there are too many panels for them."""
     direct = len(picture.panels) <= MOST_WITH_LABELS
-    labelled = [[*(panel.groups if direct else ()), *panel.references] for panel in picture.panels]
+    labelled: list[list[Group | Reference]] = [
+        [*(panel.groups if direct else ()), *panel.references] for panel in picture.panels
+    ]
     figure, axes = grid_of_panels(
         [panel.title for panel in picture.panels],
         x_name=_X_NAMES[picture.over],
@@ -103,25 +107,26 @@ def draw_curves(
         for reference in references:
             axes.axhline(reference.value, color=reference.colour, linewidth=0.9, linestyle=_DASHED, zorder=2)
         for number, group in enumerate(groups):
-            _draw_group(axes, group, seeds=seeds, zorder=4 - number / 100)
+            _draw_group(axes, group, seeds=seeds, zorder=4 - number / 100, pale=len(groups) > _MANY)
         right = axes.get_xlim()[1]
         _label_ends(
             axes,
             [
                 *(_End(one.label, *_end_of(one.folded), one.colour, one.style) for one in groups if labels),
-                *(_End(one.label, right, one.value, one.colour, _DASHED) for one in references),
+                *(_End(one.label, right, one.value, one.colour, "-", 0.8) for one in references),
             ],
         )
 
 
-def _draw_group(axes: Axes, group: Group, *, seeds: bool, zorder: float) -> None:
+def _draw_group(axes: Axes, group: Group, *, seeds: bool, zorder: float, pale: bool) -> None:
     folded, colour = group.folded, group.colour
     with_center = np.isfinite(folded.center)
     if (seeds and len(folded.each) > 1) or not with_center.any():
         for line in folded.each:
-            axes.plot(folded.x, line, color=colour, linewidth=0.6, alpha=0.35, zorder=zorder - 1)
+            axes.plot(folded.x, line, color=colour, linewidth=0.6, alpha=0.25 if pale else 0.4, zorder=zorder - 1)
     if np.isfinite(folded.low).any():
-        axes.fill_between(folded.x, folded.low, folded.high, color=colour, alpha=0.14, linewidth=0, zorder=zorder - 2)
+        alpha = 0.08 if pale else 0.14
+        axes.fill_between(folded.x, folded.low, folded.high, color=colour, alpha=alpha, linewidth=0, zorder=zorder - 2)
     marker = "o" if with_center.sum() == 1 else ""
     axes.plot(
         folded.x, folded.center, color=colour, linestyle=group.style, linewidth=1.6, marker=marker, ms=3, zorder=zorder
@@ -131,10 +136,7 @@ def _draw_group(axes: Axes, group: Group, *, seeds: bool, zorder: float) -> None
 def _set_limits(axes: Axes, groups: Sequence[Group], references: Sequence[Reference], over: Over) -> None:
     """By the runs themselves: the t interval of two would flatten everything else."""
     x = np.concatenate([np.empty(0), *(group.folded.x for group in groups)])
-    left, right = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
-    if 0 < left < 0.15 * right:
-        left = 0.0
-    axes.set_xlim(left, right if right > left else left + 1)
+    axes.set_xlim(*round_range(float(x.min()), float(x.max()), over) if len(x) else (0.0, 1.0))
     values = np.concatenate([[one.value for one in references], *(group.folded.each.ravel() for group in groups)])
     values = values[np.isfinite(values)]
     bottom, top = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
@@ -158,6 +160,7 @@ class _End:
     y: float
     colour: str
     style: LineStyle
+    width: float = 1.3
 
 
 def _end_of(folded: Folded) -> tuple[float, float]:
@@ -178,18 +181,18 @@ def _label_ends(axes: Axes, ends: Sequence[_End]) -> None:
     if not ends:
         return
     width, height = _inches(axes)
-    size = axes.title.get_fontsize()
+    size = float(axes.title.get_fontsize())
     (x_low, x_high), (y_low, y_high) = axes.get_xlim(), axes.get_ylim()
     wanted = [(end.y - y_low) / (y_high - y_low) for end in ends]
     gap = size * 1.35 / 72 / height
     pad = LABEL_PAD / width
     for end, at, place in zip(ends, wanted, spread(wanted, gap, gap / 2, 1 - gap / 2), strict=True):
         x = (end.x - x_low) / (x_high - x_low)
-        look = {"color": end.colour, "transform": axes.transAxes, "clip_on": False, "zorder": 2}
-        if x < 0.99:  # a curve that ends early has its label at the right all the same
+        look: dict[str, Any] = {"color": end.colour, "transform": axes.transAxes, "clip_on": False, "zorder": 2}
+        if x < 0.97:  # a curve that ends early has its label at the right all the same
             axes.add_line(Line2D([x, 1], [at, at], linewidth=0.7, linestyle=":", **look))
-        leader = [1, 1 + 0.2 * pad, 1 + 0.85 * pad], [at, at, place]
-        axes.add_line(Line2D(*leader, linewidth=1.3, linestyle=end.style, **look))
+        leader = [x if x >= 0.97 else 1, 1 + 0.2 * pad, 1 + 0.85 * pad], [at, at, place]
+        axes.add_line(Line2D(*leader, linewidth=end.width, linestyle=end.style, **look))
         axes.text(
             1 + pad, place, _short(end.label), transform=axes.transAxes, fontsize=size, color=INK, va="center_baseline"
         )
@@ -212,14 +215,14 @@ class _Writer:
     def __init__(self, figure: Figure, layout: Layout) -> None:
         self._figure, self._layout = figure, layout
 
-    def write(self, x: float, y: float, text: str, size: float, colour: str, **more: object) -> None:
+    def write(self, x: float, y: float, text: str, size: float, colour: str, **more: Any) -> None:
         self._figure.text(
             x / self._layout.width,
             y / self._layout.height,
             text,
             fontsize=size,
             color=colour,
-            **more,  # type: ignore[arg-type]
+            **more,
         )
 
     def line(self, x: float, y: float, length: float, group: Group) -> None:

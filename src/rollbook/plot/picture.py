@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from rollbook.plot.curves import Folded, Over
 
-LineStyle: TypeAlias = str | tuple[float, tuple[float, ...]]  # as matplotlib takes it
+LineStyle: TypeAlias = Literal["-"] | tuple[float, tuple[float, ...]]  # as matplotlib takes it
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,8 @@ Kind: TypeAlias = Literal["number", "steps", "time"]
 
 _ROUND = (1, 2, 2.5, 5, 10)
 _SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_NEARLY = 0.02
+_NEAR_ZERO = 0.15
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -23,6 +25,17 @@ def round_ticks(low: float, high: float, most: int, kind: Kind = "number") -> li
         if last - first < most:
             return [number * distance for number in range(first, last + 1)]
         distance = _distance(distance * 1.001, kind)
+
+
+def round_range(low: float, high: float, kind: Kind = "number") -> tuple[float, float]:
+    """From 0 if `low` is near it, to the next round number if `high` is: 998,912 steps were meant to be a million."""
+    if 0 < low < _NEAR_ZERO * high:
+        low = 0.0
+    if not low < high:
+        return low, low + 1
+    distance = _distance((high - low) / 6, kind)
+    above = math.ceil(high / distance) * distance
+    return low, above if above - high < _NEARLY * (high - low) else high
 
 
 def _distance(least: float, kind: Kind) -> float:
@@ -65,6 +78,13 @@ def value_text(value: float) -> str:
     if abs(value) < 1e9:
         return f"{value / 1e6:.3g}M"
     return f"{value:.3g}"
+
+
+def spread_text(value: float, half: float) -> str:
+    """2,310 ± 43: both to the same digit."""
+    if 100 <= abs(value) < 1e6:
+        return f"{value:,.0f} ± {half:,.0f}"
+    return f"{value_text(value)} ± {value_text(half)}"
 
 
 def _unit_of_number(largest: float, thousands_from: float) -> tuple[float, str]:

@@ -72,7 +72,7 @@ def use_style() -> Iterator[None]:
         yield
 
 
-def _settings() -> dict[str, Any]:
+def _settings() -> Any:  # its keys are literals to mypy, other ones in each version of matplotlib
     return {
         "font.family": ["sans-serif"],
         # The first comes with matplotlib, so that pictures are the same everywhere; a page may have the others.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from rollbook.plot.curves import FloatArray, Folded, Over
 from rollbook.plot.labels import spread
 from rollbook.plot.layout import wrapped
 from rollbook.plot.picture import Group, Panel, Picture
-from rollbook.plot.scales import round_ticks, tick_labels, value_text
+from rollbook.plot.scales import round_range, round_ticks, spread_text, tick_labels, value_text
 from rollbook.plot.style import shown
 
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # of a braille cell, from its top left
@@ -104,7 +105,7 @@ class _Line:
 
 def _draw_panel(panel: Panel, picture: Picture, pen: _Pen) -> list[_Text]:
     lines = _lines_of(panel, pen)
-    x_range, y_range = _limits(lines)
+    x_range, y_range = _limits(lines, picture.over)
     height = max(pen.height, len(lines))
     y_ticks = round_ticks(*y_range, most=max(height // 3, 2))
     numbers = tick_labels(y_ticks)
@@ -151,13 +152,11 @@ def _parts(folded: Folded) -> list[FloatArray]:
     return [some for some in points if len(some)]
 
 
-def _limits(lines: Sequence[_Line]) -> tuple[tuple[float, float], tuple[float, float]]:
+def _limits(lines: Sequence[_Line], over: Over) -> tuple[tuple[float, float], tuple[float, float]]:
     every = np.concatenate([part for line in lines for part in line.parts])
     left, bottom = map(float, every.min(axis=0))
     right, top = map(float, every.max(axis=0))
-    if 0 < left < 0.15 * right:
-        left = 0.0
-    return (left, right if right > left else left + 1), (bottom, top if top > bottom else bottom + (abs(bottom) or 1.0))
+    return round_range(left, right, over), round_range(bottom, top)
 
 
 class _Canvas:
@@ -216,7 +215,7 @@ class _Canvas:
         for k in range(len(x) - 1):
             count = int(max(abs(x[k + 1] - x[k]), abs(y[k + 1] - y[k]))) + 2
             pieces.append(np.column_stack([np.linspace(x[k], x[k + 1], count), np.linspace(y[k], y[k + 1], count)]))
-        return np.rint(np.concatenate(pieces)).astype(np.int64)
+        return np.asarray(np.rint(np.concatenate(pieces)), np.int64)
 
 
 def _x_axis(canvas: _Canvas, ticks: Sequence[float], labels: Sequence[str], margin: int) -> list[_Text]:
@@ -257,9 +256,8 @@ def _last(group: Group) -> str:
     if not len(found):
         return f"no stretch in common {runs}"
     last = found[-1]
-    half = (folded.high[last] - folded.low[last]) / 2
-    spread_text = f" ± {value_text(float(half))}" if np.isfinite(half) else ""
-    return f"{value_text(float(folded.center[last]))}{spread_text} {runs}".rstrip()
+    center, half = float(folded.center[last]), float(folded.high[last] - folded.low[last]) / 2
+    return f"{spread_text(center, half) if math.isfinite(half) else value_text(center)} {runs}".rstrip()
 
 
 def _of_256(colour: str) -> int:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rollbook.plot.labels import spread
 from rollbook.plot.layout import columns_for, wrapped
-from rollbook.plot.scales import round_ticks, steps_text, tick_labels, time_text, value_text
+from rollbook.plot.scales import round_range, round_ticks, spread_text, steps_text, tick_labels, time_text, value_text
 
 heights = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 
@@ -64,17 +64,30 @@ def test_ticks_are_written_in_one_unit():
     assert tick_labels(round_ticks(0.0001, 0.0004, 4)) == ["0.0001", "0.0002", "0.0003", "0.0004"]
 
 
+@given(st.floats(0, 1e6), st.floats(1e-3, 1e7))
+def test_a_range_is_rounded_outwards_and_hardly_more(low, length):
+    left, right = round_range(low, low + length)
+
+    assert left in (low, 0.0)
+    assert low + length <= right <= (low + length) + 0.021 * (low + length - left)
+
+
+def test_a_range_that_nearly_reaches_a_round_number_reaches_it():
+    assert round_range(2048, 998_912, "steps") == (0, 1_000_000)
+    assert round_range(0, 930_000, "steps") == (0, 930_000)
+    assert round_range(5, 5) == (5, 6)
+
+
 def test_numbers_are_short():
     assert [value_text(value) for value in (2310.4, 99.96, 999.6, 0.0314159, -475.68, 1.234e7, float("nan"))] == [
         "2,310", "100", "1,000", "0.0314", "-476", "12.3M", "nan",
     ]  # fmt: skip
     assert [steps_text(steps) for steps in (500, 250_000, 1_000_000, 1_234_567)] == ["500", "250k", "1M", "1.23M"]
+    assert [spread_text(2310.4, 43.21), spread_text(-3.3, 0.25)] == ["2,310 ± 43", "-3.3 ± 0.25"]
     assert [time_text(seconds) for seconds in (45, 720, 12_600)] == ["45 s", "12 min", "3.5 h"]
 
 
-@pytest.mark.parametrize(
-    ("panels", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (6, 3), (8, 4), (9, 3), (12, 4), (57, 6)]
-)
+@pytest.mark.parametrize(("panels", "columns"), [(1, 1), (3, 3), (4, 2), (6, 3), (8, 4), (9, 3), (12, 4), (57, 6)])
 def test_panels_fill_their_rows(panels, columns):
     assert columns_for(panels) == columns
 
