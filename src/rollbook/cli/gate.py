@@ -148,11 +148,11 @@ def _train_and_decide(
             raise TrainingFailed(f"the gate is not decided: {why}", "the same command goes on with it")
         benchmarks.append(runner.benchmark.plan.benchmark)
 
-    def decide_at(look: int) -> Decision:
+    def decide_at(looks: dict[Cell, int]) -> Decision:
         listed = ", ".join(map(quoted, benchmarks))
         version = name or current_book().runs(f"benchmark in ({listed})")[0].git_describe or "the code here"
         ours = Choice(name=version, where=f"benchmark in ({listed})")
-        return decide(current_book(), Question(candidate=ours, baseline=baseline, **asked), look=look, tell=say)
+        return decide(current_book(), Question(candidate=ours, baseline=baseline, **asked), looks=looks, tell=say)
 
     def tell(look: Look) -> None:
         say(

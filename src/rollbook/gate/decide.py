@@ -119,18 +119,24 @@ class Decision:
 
 
 def decide(
-    book: Book, question: Question, *, look: int | None = None, tell: Callable[[str], None] = lambda _: None
+    book: Book,
+    question: Question,
+    *,
+    looks: Mapping[Cell, int] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Decision:
-    """`look` is the number of an adaptive gate's look. `tell` hears of constants that are frozen on the way."""
+    """`looks` are those of an adaptive gate that each cell has come to; one that is not named is at its first. `tell`
+    hears of constants that are frozen on the way.
+    """
     pairs = _pairs(book, question)
     if question.metric:
         check_metric(book, question.metric, pairs)
     frozen, before = _constants(book, question, pairs, tell)
-    decision = _decision(book, question, pairs, frozen, look, chosen_later=_chosen_later(question, before))
+    decision = _decision(book, question, pairs, frozen, looks, chosen_later=_chosen_later(question, before))
     if question.anchor is None:
         return decision
     anchor = dataclasses.replace(question, baseline=by_tag(question.anchor), anchor=None)
-    return dataclasses.replace(decision, anchor=decide(book, anchor, look=look, tell=tell))
+    return dataclasses.replace(decision, anchor=decide(book, anchor, looks=looks, tell=tell))
 
 
 def by_tag(tag: str) -> Choice:
@@ -209,7 +215,7 @@ def _decision(
     question: Question,
     pairs: Sequence[Pair],
     frozen: Frozen | None,
-    look: int | None,
+    looks: Mapping[Cell, int] | None,
     *,
     chosen_later: bool,
 ) -> Decision:
@@ -230,7 +236,7 @@ def _decision(
         constants=constants,
         identical=identical,
         problems={name: pair.problem for name, pair in by_name.items() if pair.problem},
-        look=look,
+        look=None if looks is None else {name: looks.get(pair.cell, 0) for name, pair in by_name.items()},
     )
     cells = tuple(
         CellDecision(

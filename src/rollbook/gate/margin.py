@@ -27,7 +27,7 @@ class Margin:
     unit: Literal["%", "sd", "returns"]
 
     def __str__(self) -> str:
-        return f"{self.amount:g}{'' if self.unit == 'returns' else self.unit}"
+        return f"{self.amount:.15g}{'' if self.unit == 'returns' else self.unit}"
 
 
 def parse_margin(text: str | float) -> Margin:

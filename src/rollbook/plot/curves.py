@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollbook.errors import InvalidScores
-from rollbook.stats.aggregate import TRIMMED, batch_iqm
+from rollbook.stats.aggregate import batch_iqm, trimmed
 
 if TYPE_CHECKING:
     from rollbook.book.book import Book
@@ -240,7 +240,7 @@ def _iqm_of_resamples(values: FloatArray, times: NDArray[np.int32]) -> FloatArra
     how often it and the smaller ones were drawn.
     """
     count = len(values)
-    cut = int(count * TRIMMED)
+    cut = trimmed(count)
     order = np.argsort(values)
     up_to = np.clip(np.cumsum(times[:, order], axis=1, dtype=np.int32), cut, count - cut)
     return np.asarray(np.diff(up_to, axis=1, prepend=np.int32(cut)) @ values[order] / (count - 2 * cut))

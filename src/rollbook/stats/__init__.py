@@ -5,9 +5,11 @@ from __future__ import annotations
 from rollbook.stats.aggregate import iqm, mean, median, optimality_gap, probability_of_improvement
 from rollbook.stats.intervals import (
     Difference,
+    Differences,
     Interval,
     bootstrap_interval,
     difference,
+    differences,
     mean_difference,
     permutation_p,
 )
@@ -17,9 +19,11 @@ from rollbook.stats.sequential import LOOKS, nominal_levels, spent
 __all__ = [
     "LOOKS",
     "Difference",
+    "Differences",
     "Interval",
     "bootstrap_interval",
     "difference",
+    "differences",
     "iqm",
     "mean",
     "mean_difference",

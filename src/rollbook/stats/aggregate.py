@@ -14,7 +14,7 @@ import numpy as np
 
 from rollbook.stats.scores import FloatArray, Scores, columns_of, same_tasks
 
-TRIMMED = 0.25  # at each end
+_TRIMMED = 0.25  # at each end
 
 
 def iqm(scores: Scores) -> float:
@@ -56,11 +56,16 @@ def _beats(ours: FloatArray, theirs: FloatArray) -> float:
 def batch_iqm(columns: Sequence[FloatArray]) -> FloatArray:
     everything = np.concatenate(columns, axis=-1)
     count = everything.shape[-1]
-    cut = int(TRIMMED * count)
+    cut = trimmed(count)
     if cut == 0:
         return np.asarray(everything.mean(axis=-1))
     middle = np.partition(everything, (cut, count - cut - 1), axis=-1)[..., cut : count - cut]
     return np.asarray(middle.mean(axis=-1))
+
+
+def trimmed(count: int) -> int:
+    """How many of so many runs the interquartile mean leaves out at each end."""
+    return int(_TRIMMED * count)
 
 
 def batch_mean(columns: Sequence[FloatArray]) -> FloatArray:

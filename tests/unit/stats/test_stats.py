@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as arrays
 
 from rollbook import stats
 from rollbook.errors import InvalidScores
-from rollbook.stats import sequential
-from rollbook.stats.aggregate import batch_mean
+from rollbook.stats import intervals, sequential
+from rollbook.stats.aggregate import batch_iqm, batch_mean
 
 finite = st.floats(-1e6, 1e6, allow_subnormal=False)
 tables = arrays.arrays(np.float64, st.tuples(st.integers(2, 12), st.integers(1, 6)), elements=finite)
@@ -89,13 +89,17 @@ def test_sample_efficiency_is_the_aggregate_at_every_step():
 # ---- intervals
 
 
-@given(st.integers(2, 10), st.integers(2, 10), st.floats(0.1, 10), st.integers(0, 99))
-def test_a_difference_is_students_where_the_candidate_is_narrower_and_welchs_otherwise(runs, others, ratio, seed):
+@given(st.integers(2, 10), st.integers(2, 10), st.floats(0.1, 10), st.integers(0, 99), st.booleans())
+def test_a_difference_is_students_where_the_smaller_group_is_narrower_and_welchs_otherwise(
+    runs, others, ratio, seed, cautious
+):
+    """Without caution, where the candidate is narrower, however many runs it has."""
     from scipy.stats import ttest_ind
 
     candidate, baseline = rng(seed).normal(size=runs) * ratio, rng(seed + 100).normal(size=others)
-    found = stats.difference(candidate, baseline)
-    pooled = candidate.var(ddof=1) <= baseline.var(ddof=1)
+    found = stats.difference(candidate, baseline, cautious=cautious)
+    own, other = candidate.var(ddof=1), baseline.var(ddof=1)
+    pooled = own <= other if runs <= others or not cautious else other <= own
     expected = ttest_ind(candidate, baseline, equal_var=pooled)
 
     assert found.freedom == pytest.approx(expected.df)
@@ -131,6 +135,28 @@ def test_scores_without_any_spread_have_an_exact_difference():
     assert (found.p_below(1.0), found.p_below(-1.0)) == (0.0, 1.0)
 
 
+def test_many_differences_at_once_are_those_of_each():
+    ours, theirs = rng(1).normal(size=(4, 3, 5)), 2 * rng(2).normal(size=(4, 3, 9))
+    many = stats.differences(ours, theirs)
+    low, high = many.limits(0.05)
+
+    for place in np.ndindex(4, 3):
+        one = stats.difference(ours[place], theirs[place])
+        assert (many.estimate[place], many.variance[place], many.freedom[place]) == pytest.approx(
+            (one.estimate, one.variance, one.freedom)
+        )
+        assert (low[place], high[place]) == pytest.approx((one.interval(0.05).low, one.interval(0.05).high))
+        assert many.p_below(0.3)[place] == pytest.approx(one.p_below(0.3))
+
+
+@pytest.mark.parametrize("score", [0.1, 500.0, -1e-7, 0.0])
+def test_equal_scores_have_no_spread_and_no_difference(score):
+    """The mean of three times 0.1 is not 0.1."""
+    found = stats.difference(np.full(3, score), np.full(5, score))
+
+    assert (found.estimate, found.variance) == (0.0, 0.0)
+
+
 def test_one_run_has_no_spread():
     with pytest.raises(InvalidScores, match="1 run of one side"):
         stats.difference(np.array([1.0]), np.array([1.0, 2.0]))
@@ -159,6 +185,34 @@ def test_runs_are_drawn_anew_within_their_task():
     interval = stats.bootstrap_interval({"a": [0.0] * 5, "b": [1000.0] * 5}, "mean", rng=rng(), repetitions=200)
 
     assert interval == stats.Interval(500.0, 500.0)
+
+
+@pytest.mark.parametrize("runs", [(10, 10, 10), (1, 2, 300), (3,), (1,)])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_iqm_of_resamples_is_found_without_sorting_them(runs, ties):
+    columns = [rng(size).normal(size=size).round(0 if ties else 9) for size in runs]
+    drawn = [intervals._drawn(size, 50, rng(size + 1)) for size in runs]
+    plainly = batch_iqm([column[places] for column, places in zip(columns, drawn, strict=True)])
+
+    assert intervals._iqm_of_drawn(columns, drawn) == pytest.approx(plainly, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("runs", [3, 256, 257, 70_000])
+def test_every_run_can_be_drawn_and_none_beyond(runs):
+    drawn = intervals._drawn(runs, 2_000_000 // runs, rng())
+
+    assert (drawn.min(), drawn.max()) == (0, runs - 1)
+
+
+@pytest.mark.parametrize("statistic", ["iqm", "mean", "median", "optimality_gap"])
+def test_the_bootstrap_draws_as_many_resamples_as_it_is_told_to(statistic):
+    """More than fit into one go, of tasks with unequal numbers of runs."""
+    scores = {"a": rng(1).normal(size=40), "b": rng(2).normal(size=7)}
+    interval = stats.bootstrap_interval(scores, statistic, rng=rng(3), repetitions=20_000)
+    again = stats.bootstrap_interval(scores, statistic, rng=rng(4), repetitions=20_000)
+
+    assert interval.low < getattr(stats, statistic)(scores) < interval.high
+    assert (again.low, again.high) == pytest.approx((interval.low, interval.high), abs=0.03)
 
 
 def test_a_permutation_test_knows_equal_from_different():
