@@ -42,7 +42,7 @@ def test_an_unchanged_agent_passes_with_exit_code_0(cli, two_versions):
 def test_the_table_names_cells_by_what_tells_them_apart(cli, two_versions):
     lines = cli("gate", "pr-7", "--margin", "10").out.splitlines()
 
-    assert lines[0].startswith("regression: pr-7 against latest: task ppo B-v1: worse than the baseline")
+    assert lines[0].startswith("regression: pr-7 against latest: B-v1: worse than the baseline")
     assert lines[2].split()[:3] == ["cell", "seeds", "baseline"]
     assert lines[3].split()[:6] == ["A-v1", "5", "/", "5", "100", "100"]
     assert lines[4].split()[-1] == "regression"

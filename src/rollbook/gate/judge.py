@@ -39,6 +39,7 @@ _WORST_FIRST: tuple[Outcome, ...] = ("regression", "invalid", "inconclusive")
 _BY_RULE: tuple[Outcome, ...] = ("regression", "improvement", "equivalent", "no regression", "inconclusive")
 MIN_SEEDS = 3
 _LARGEST = 1e150  # of a score: the square of a larger one is no number
+_MOST_NAMES = 6  # of cells in a sentence
 _POWER = 0.8  # with which a margin is called resolvable
 
 
@@ -299,8 +300,21 @@ def _whole(cells: Collection[CellVerdict], ruling: Ruling | None) -> tuple[Outco
         return "regression", "worse over all cells together, though in no single one"
     for outcome in _WORST_FIRST:
         if found := by_outcome[outcome]:
-            return outcome, "; ".join(f"{cell.cell}: {cell.reason}" for cell in found)
+            return outcome, _told(found)
     return _passing(cells, ruling)
+
+
+def _told(cells: Collection[CellVerdict]) -> str:
+    """Cells by what is said of them, so that a sentence stays one."""
+    by_reason: dict[str, list[str]] = {}
+    for cell in cells:
+        by_reason.setdefault(cell.reason, []).append(cell.cell)
+    return "; ".join(f"{_listed(names)}: {reason}" for reason, names in by_reason.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _passing(cells: Collection[CellVerdict], ruling: Ruling | None) -> tuple[Outcome, str]:
