@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import shutil
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rollbook.book.book import Book, RunRecord
     from rollbook.plot.compose import Wishes
     from rollbook.plot.curves import FloatArray
-    from rollbook.plot.grouping import Panels
+    from rollbook.plot.grouping import Grouping, Panels
     from rollbook.plot.picture import Picture
     from rollbook.plot.published import Published
 
@@ -47,8 +48,17 @@ Examples:
 @click.option("--over", type=click.Choice(["steps", "time"]), default="steps", show_default=True)
 @click.option("--group-by", metavar="KEY,KEY", help="Columns of the view runs, or parameters [default: algo and more].")
 @click.option("--statistic", type=click.Choice(["mean", "iqm"]), default="mean", show_default=True)
-@click.option("--smooth", default=0.05, show_default=True, metavar="SHARE", help="Moving average, of the range of x.")
-@click.option("--points", default=200, show_default=True, metavar="N", help="Of the common grid.")
+@click.option(
+    "--smooth",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.05,
+    show_default=True,
+    metavar="SHARE",
+    help="Width of the moving average, of the range of x.",
+)
+@click.option(
+    "--points", type=click.IntRange(4), default=200, show_default=True, metavar="N", help="Of the common grid."
+)
 @click.option("--no-seeds", is_flag=True, help="Without a thin line for each run.")
 @click.option("--published", is_flag=True, help="Draw published scores beside ours.")
 @click.option("--out", multiple=True, metavar="FILE...", help="A picture: .png, .svg or .pdf [default: the terminal].")
@@ -77,7 +87,15 @@ def plot(
     Runs are grouped by algorithm; by tag, if several are given; and by the few parameters in which runs of one
     algorithm on one environment differ. Centre and interval end where the first run ends.
     """
-    from rollbook.plot.compose import Wishes, add_published, choose_metric, make_picture, read_lines, remarks
+    from rollbook.plot.compose import (
+        Wishes,
+        add_published,
+        choose_metric,
+        early_ends,
+        make_picture,
+        read_lines,
+        remarks_on_runs,
+    )
 
     gc.enable()  # ten million points and figures of many panels leave much to collect
     files = _checked(out)
@@ -85,15 +103,21 @@ def plot(
     book = current_book()
     chosen = _choose(book, choose_runs(book, runs, regex, where, task), tags, algos, envs, newest)
     metric = choose_metric(book, [run.run_id for run in chosen], metric)
-    panels, labels, how = _group(chosen, tags, group_by, how)
+    grouping = _grouping(chosen, tags)
+    keys = _keys(grouping, group_by)
+    if how.title is None and "algo" not in keys and len({run.algo for run in chosen}) == 1:
+        how = dataclasses.replace(how, title=chosen[0].algo)
+    panels = grouping.panels(keys)
     curves = read_lines(book, panels, metric, how.over)
-    picture = make_picture(panels, labels, curves, metric, how)
-    _say_some(remarks(picture, panels, curves, _diverged(book, chosen, metric)))
+    picture = make_picture(panels, grouping.labels(keys), curves, metric, how)
+    _say_some(grouping.doubts(panels))
+    _say_some(remarks_on_runs(picture, panels, curves, _diverged(book, chosen, metric)), most=9)
+    _say_some(early_ends(picture, panels, curves))
     if published:
         picture, used, missing = add_published(picture, panels, curves)
         _say_sources(used, missing)
-    for file in files:
-        _write(picture, file, seeds=how.seeds, quiet=as_json)
+    if files:
+        _write(picture, files, seeds=how.seeds, quiet=as_json)
     if as_json:
         print_json(_rows(picture, panels, curves, how))
     elif not files:
@@ -154,24 +178,21 @@ def _there_are(names: set[str]) -> str:
     )
 
 
-def _group(
-    runs: list[RunRecord], tags: Sequence[str], group_by: str | None, how: Wishes
-) -> tuple[Panels, list[str], Wishes]:
-    import dataclasses
-
+def _grouping(runs: list[RunRecord], tags: Sequence[str]) -> Grouping:
     from rollbook.book.settings import load_settings
     from rollbook.plot.grouping import Grouping
 
-    names = {name for aliases in load_settings().aliases.values() for name in aliases}
-    grouping = Grouping(runs, names, tags)
-    keys = [key.strip() for key in group_by.split(",") if key.strip()] if group_by else grouping.default_keys()
+    return Grouping(runs, {name for names in load_settings().aliases.values() for name in names}, tags)
+
+
+def _keys(grouping: Grouping, group_by: str | None) -> list[str]:
+    if group_by is None:
+        return grouping.default_keys()
+    keys = [key.strip() for key in group_by.split(",") if key.strip()]
+    if not keys:
+        raise UsageError(f"--group-by {group_by!r} names no column and no parameter", "--group-by algo,lr")
     grouping.check(keys)
-    panels = grouping.panels(keys)
-    _say_some(grouping.doubts(panels))
-    (only, *others) = sorted({run.algo or "" for run in runs})
-    if how.title is None and not others and "algo" not in keys:
-        how = dataclasses.replace(how, title=only or None)
-    return panels, grouping.labels(keys), how
+    return keys
 
 
 def _diverged(book: Book, runs: Sequence[RunRecord], metric: str) -> list[str]:
@@ -182,11 +203,11 @@ def _diverged(book: Book, runs: Sequence[RunRecord], metric: str) -> list[str]:
     return sorted(run_id for (run_id,) in rows)
 
 
-def _say_some(remarks: Sequence[str]) -> None:
-    for remark in remarks[:_MOST_SAID]:
+def _say_some(remarks: Sequence[str], most: int = _MOST_SAID) -> None:
+    for remark in remarks[:most]:
         say(printable(remark))
-    if len(remarks) > _MOST_SAID:
-        say(f"and {len(remarks) - _MOST_SAID} more of this kind")
+    if len(remarks) > most:
+        say(f"and {len(remarks) - most} more of this kind")
 
 
 def _say_sources(used: Sequence[Published], missing: Sequence[str]) -> None:
@@ -199,12 +220,14 @@ def _say_sources(used: Sequence[Published], missing: Sequence[str]) -> None:
     _say_some(missing)
 
 
-def _write(picture: Picture, file: Path, *, seeds: bool, quiet: bool) -> None:
+def _write(picture: Picture, files: Sequence[Path], *, seeds: bool, quiet: bool) -> None:
     from rollbook.plot.panels import draw_picture
     from rollbook.plot.style import save
 
-    save(draw_picture(picture, seeds=seeds), file)
-    (say if quiet else print)(relative(file))
+    figure = draw_picture(picture, seeds=seeds)
+    for file in files:
+        save(figure, file)
+        (say if quiet else print)(relative(file))
 
 
 def _print(picture: Picture) -> None:

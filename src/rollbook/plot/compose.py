@@ -173,8 +173,10 @@ def _listed(parts: Iterable[str]) -> str:
 # ---- what a reader of the picture should know
 
 
-def remarks(picture: Picture, panels: Panels, curves: Mapping[str, Curve], diverged: Iterable[str]) -> list[str]:
-    """Runs that are not drawn, or drawn although they failed or diverged, and means that end early."""
+def remarks_on_runs(
+    picture: Picture, panels: Panels, curves: Mapping[str, Curve], diverged: Iterable[str]
+) -> list[str]:
+    """Those that are not drawn, or drawn although they failed, diverged or are at work."""
     runs = {run.run_id: run for lines in panels.values() for chosen in lines.values() for run in chosen}
     found = []
     if without := [run_id for run_id in runs if run_id not in curves]:
@@ -184,10 +186,10 @@ def remarks(picture: Picture, panels: Panels, curves: Mapping[str, Curve], diver
             found.append(f"{status}, drawn as far as {'it' if len(these) == 1 else 'they'} got: {_some(these)}")
     if these := [run_id for run_id in diverged if run_id in curves]:
         found.append(f"diverged, finite values drawn: {_some(these)}")
-    return found + _early_ends(picture, panels, curves)
+    return found
 
 
-def _early_ends(picture: Picture, panels: Panels, curves: Mapping[str, Curve]) -> list[str]:
+def early_ends(picture: Picture, panels: Panels, curves: Mapping[str, Curve]) -> list[str]:
     """No mean is drawn beyond the shortest run: which one that is, where it makes much of a difference."""
     text = steps_text if picture.over == "steps" else time_text
     found = []

@@ -90,7 +90,7 @@ class Grouping:
         seeds = [run.seed for run in runs if run.seed is not None]
         again = sorted({seed for seed in seeds if seeds.count(seed) > 1})
         if again:
-            return f"seed {again[0]} {seeds.count(again[0])} times; --newest takes each once"
+            return f"{seeds.count(again[0])} runs of seed {again[0]}; --newest takes each seed once"
         return None
 
     def _differing(self, keys: Sequence[str]) -> list[str]:

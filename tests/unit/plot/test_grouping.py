@@ -94,7 +94,7 @@ def test_a_seed_that_is_there_twice_is_doubted(book):
     found = grouping(book)
 
     (doubt,) = found.doubts(found.panels(["algo"]))
-    assert "seed 1 2 times; --newest" in doubt
+    assert "folds 2 runs of seed 1; --newest" in doubt
 
 
 def test_lines_can_be_made_by_columns_and_nested_parameters(book):
