@@ -32,8 +32,8 @@ def test_every_help_has_an_example_of_its_own_command(cli, path, command):
 
     assert answer.code == 0
     assert "Example" in answer.out
-    # `bench` alone is `bench run`.
-    assert f"  rollbook {' '.join(path).replace('bench run', 'bench')}" in answer.out.split("Example")[1]
+    # `bench` alone is `bench run`, `gate` alone is `gate run`.
+    assert f"  rollbook {' '.join(path).removesuffix(' run')}" in answer.out.split("Example")[1]
 
 
 def test_the_program_itself_has_a_help_and_a_version(cli):

@@ -267,6 +267,6 @@ def test_the_check_of_commands_sees_faults():
 def test_every_help_has_an_example_that_works(path, command):
     examples = re.findall(r"^ +(rollbook .*)$", command.epilog or "", re.MULTILINE)
 
-    own = [example for example in examples if example.startswith(" ".join(path).replace("bench run", "bench"))]
+    own = [example for example in examples if example.startswith(" ".join(path).removesuffix(" run"))]
     assert own, "the epilog has no example of this command"
     assert [fault_in(line) for example in examples for line in commands_in(example)] == [None] * len(examples)
