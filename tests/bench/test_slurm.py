@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +86,23 @@ def test_jobs_go_on_without_their_runner_and_are_found_again(book, project, slur
     assert again.returncode == 0, said
     assert sorted(traces("begun")) == sorted(traces("ended")) == [1, 2, 3]
     assert statuses(book) == ["finished"] * 3
+
+
+def test_jobs_whose_number_was_not_written_down_are_found_by_their_comment(book, project, slurm):
+    (project / "wait-1").touch()
+    bench = start_bench("--num-seeds", 1, "--on", "slurm")
+    wait_for(lambda: len(traces("begun")) == 1)
+    bench.kill()
+    bench.communicate()
+    (written,) = book.glob("benchmarks/*/slurm/*.json")
+    written.write_text(json.dumps({**json.loads(written.read_text()), "job": None}))
+    again = start_bench("--num-seeds", 1, "--on", "slurm")
+    time.sleep(2)
+    (project / "wait-1").unlink()
+    said = again.communicate(timeout=180)
+
+    assert again.returncode == 0, said
+    assert traces("begun") == traces("ended") == [1]
 
 
 def test_cancel_takes_what_nobody_runs_out_of_the_queue(book, cli, project, slurm):

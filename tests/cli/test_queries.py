@@ -226,6 +226,7 @@ READING = [
     ["show", "{run}"],
     ["top"],
     ["newest"],
+    ["plot"],
     ["sql", "select * from runs"],
     ["sql", "select * from media where false"],
     ["code", "list", "{coded}"],

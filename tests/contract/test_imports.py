@@ -34,14 +34,14 @@ def test_the_help_imports_no_numbers_no_database_and_no_plots():
     assert loaded_after(statement) & (set(HEAVY) - {"click", "rich"}) == set()
 
 
-@pytest.mark.parametrize("command", ["runs", "sql 'select 1'", "show sac", "top"])
+@pytest.mark.parametrize("command", ["runs", "sql 'select 1'", "show sac", "top", "plot"])
 def test_reading_commands_need_no_framework_and_no_plots(tmp_path, command):
     import shlex
 
     arguments = [*shlex.split(command), "--book", str(tmp_path / "book")]
     statement = (
         f"import rollbook\nwith rollbook.start('t', config={{'algo': 'sac'}}, book={str(tmp_path / 'book')!r}, "
-        "save_code=False) as run:\n    run.log({'eval/return': 1.0})\n"
+        "save_code=False) as run:\n    for step in range(2): run.log({'eval/return': 1.0}, step=step)\n"
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
         f"    from rollbook.cli import main\n    main({arguments!r})"
     )

@@ -27,6 +27,14 @@ def test_what_has_no_functions_cannot_run_on_the_device() -> None:
     assert raised.value.hint == "--backend host runs any Gymnasium environment"
 
 
+@pytest.mark.parametrize("wrong", ["", "a|b-v1", "x y-v1", "../../x", "a:b:c", "<b>"])
+def test_what_cannot_be_an_id_is_refused_with_examples(wrong: str) -> None:
+    with pytest.raises(UnknownEnvironment, match="is no environment's id") as raised:
+        find_environment(wrong, "host")
+
+    assert "CartPole-v1" in str(raised.value.hint)
+
+
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [("CartPol-v1", "CartPole-v1"), ("HalfCheeta-v5", "HalfCheetah-v5"), ("cartpole-continous-v0", "")],

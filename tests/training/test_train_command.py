@@ -290,6 +290,16 @@ def test_an_episode_of_the_first_seed_is_recorded(cli: Any) -> None:
     assert found.fetchall() == [(1, "rollout", 256), (1, "rollout", 512)]
 
 
+def test_mujoco_is_recorded_without_a_screen(book: Path, process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
+        monkeypatch.delenv(name, raising=False)
+    answer = process("train", "ppo", "InvertedPendulum-v5", *SHORT, *SMALL, "--capture-video")
+
+    assert answer.code == 0, answer.err
+    found = rollbook.open(book).sql("select step, bytes > 1000 from media where name = 'rollout' order by step")
+    assert found.fetchall() == [(256, True), (512, True)]
+
+
 def test_a_training_that_was_killed_before_its_first_checkpoint_starts_over(book: Path, cli: Any, process: Any) -> None:
     once = ("train", "ppo", "CartPole-v1", "--steps", 2048, "--eval-every", 0)
     process(*once, "--checkpoint-every", 0)

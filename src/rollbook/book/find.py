@@ -1,4 +1,4 @@
-"""Finding one run by what a user types: the beginning of its id, or a regular expression on its readable name."""
+"""Finding runs by what a user types: the beginning of an id, a regular expression on a readable name, or a tag."""
 
 from __future__ import annotations
 
@@ -38,6 +38,21 @@ def match_names(reference: str, names: dict[str, str]) -> list[str]:
     except re.error:
         return []
     return [run_id for run_id, name in names.items() if reference and pattern.search(name)]
+
+
+def quoted(text: str) -> str:
+    """As SQL writes a text."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def carries(tag: str) -> str:
+    """The condition that a run has a tag."""
+    return f"list_contains(tags, {quoted(tag)})"
+
+
+def of_tag(tag: str) -> str:
+    """The condition that a run has a tag, or is of a git version: what people name a version of their code by."""
+    return f"({carries(tag)} or git_describe = {quoted(tag)})"
 
 
 def one_of(reference: str, matching: list[str], known: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rollbook._version import __version__
-from rollbook.cli import bench, change, code, demo, launch, policy, query, show, tags, train
+from rollbook.cli import bench, change, code, demo, gate, launch, plot, policy, query, show, tags, train
 
 _EPILOG = """\b
 Examples:
@@ -31,6 +31,7 @@ for _command in (
     train.train,
     policy.evaluate,
     bench.bench,
+    gate.gate,
     launch.run,
     launch.resume,
     launch.fork,
@@ -40,6 +41,7 @@ for _command in (
     query.top,
     query.newest,
     query.sql,
+    plot.plot,
     code.code,
     tags.tag,
     change.note,

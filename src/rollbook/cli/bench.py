@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rollbook.cli.options import book_option, chosen_path, json_option
+from rollbook.cli.options import Command, DefaultGroup, ListCommand, book_option, chosen_path, json_option
 from rollbook.cli.output import printable, say, to_plain
 from rollbook.cli.table import print_table
 from rollbook.errors import BenchmarkNotFound, UsageError
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from rollbook.bench.benchmark import Benchmark
     from rollbook.bench.conditions import Conditions
     from rollbook.bench.matrix import Cell
-    from rollbook.bench.runner import Progress
+    from rollbook.bench.runner import Progress, Runner
     from rollbook.book.layout import Layout
     from rollbook.book.settings import Settings
     from rollbook.records import Provenance
 
-_LIST_OPTIONS = ("--env-ids", "--grid")
+EXECUTION = (
+    "where", "workers", "cpus", "gpus", "memory", "time_limit", "ray_address", "partition", "retries", "fresh", "tags",
+    "notes",
+)  # fmt: skip
 _EPILOG = """\b
 Examples:
   rollbook bench --env-ids CartPole-v1 Acrobot-v1 --command "python my_ppo.py --cuda False" --num-seeds 3 --workers 4
@@ -36,65 +39,85 @@ Examples:
 """
 
 
-class _Group(click.Group):
-    """`bench` alone runs one; `status` and `cancel` are about those that there are."""
-
-    default = "run"
-
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        if not args or args[0] not in self.commands:
-            args = [self.default, *args]
-        return super().parse_args(context, args)
-
-
-class _ListCommand(click.Command):
-    """--env-ids A B C is --env-ids A --env-ids B --env-ids C."""
-
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        expanded: list[str] = []
-        option: str | None = None
-        for argument in args:
-            if argument.startswith("-"):
-                option = argument if argument in _LIST_OPTIONS else None
-                expanded += [] if option else [argument]
-            else:
-                expanded += [option, argument] if option else [argument]
-        return super().parse_args(context, expanded)
-
-
-@click.group(cls=_Group, epilog="\b\nExamples:\n  rollbook bench classic\n  rollbook bench status")
+@click.group(cls=DefaultGroup, epilog="\b\nExamples:\n  rollbook bench classic\n  rollbook bench status")
 def bench() -> None:
     """Run programs over environments, grids and seeds; see how a benchmark is doing; stop one."""
 
 
-@bench.command(cls=_ListCommand, epilog=_EPILOG)
+def execution_options(command: Command) -> Command:
+    """Where jobs run, with what, and how often: of every command that runs a matrix."""
+    places = click.Choice(["local", "ray", "slurm"])
+    for option in reversed(
+        (
+            click.option("--workers", type=int, metavar="N", help="Jobs at a time [default: one for each core]."),
+            click.option("--cpus", type=int, metavar="N", help="Cores of a job [default: its share of the machine]."),
+            click.option("--gpus", type=int, metavar="N", help="GPUs of a job."),
+            click.option("--memory", metavar="4GB", help="Memory of a job, for Ray and Slurm."),
+            click.option("--time", "time_limit", metavar="2h", help="Time limit of a job."),
+            click.option("--on", "where", type=places, default="local", show_default=True),
+            click.option(
+                "--ray-address", metavar="ADDRESS", help="Of a Ray cluster [default: the one around, else a local one]."
+            ),
+            click.option("--partition", metavar="NAME", help="Slurm's."),
+            click.option(
+                "--retries", type=int, default=0, show_default=True, metavar="N", help="Further tries of a failed job."
+            ),
+            click.option("--fresh", is_flag=True, help="Run all anew, whatever has finished before."),
+            click.option("--tags", metavar="A,B", help="Tags of the runs, besides the code's version."),
+            click.option("--notes", default="", help="Why this benchmark is made."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@bench.command(cls=ListCommand, epilog=_EPILOG)
 @click.argument("suite", required=False)
 @click.option("--command", metavar="TEXT", help="Of a program; {env}, {seed} and {key} are filled in, else appended.")
 @click.option("--algo", metavar="NAME", help="One of ours (without --command), or what the command's runs are called.")
 @click.option("--env-ids", multiple=True, metavar="ENV...", help="Environments.")
 @click.option("--num-seeds", type=int, metavar="N", help="[default: 3]")
 @click.option("--start-seed", type=int, metavar="N", help="[default: 1]")
-@click.option("--grid", multiple=True, metavar="KEY=A,B", help="Every value with everything else; repeatable.")
+@click.option("--grid", multiple=True, metavar="KEY=A,B...", help="Every value with everything else; repeatable.")
 @click.option("--steps", type=int, metavar="N", help="Environment steps; a command takes them as {steps}.")
 @click.option("--resumes", is_flag=True, help="The command goes on from its run's checkpoint when it is retried.")
-@click.option("--workers", type=int, metavar="N", help="Jobs at a time [default: one for each core].")
-@click.option("--cpus", type=int, metavar="N", help="Cores of a job [default: its share of the machine].")
-@click.option("--gpus", type=int, metavar="N", help="GPUs of a job.")
-@click.option("--memory", metavar="4GB", help="Memory of a job, for Ray and Slurm.")
-@click.option("--time", "time_limit", metavar="2h", help="Time limit of a job.")
-@click.option("--on", "where", type=click.Choice(["local", "ray", "slurm"]), default="local", show_default=True)
-@click.option("--ray-address", metavar="ADDRESS", help="Of a Ray cluster [default: the one around, else a local one].")
-@click.option("--partition", metavar="NAME", help="Slurm's.")
-@click.option("--retries", type=int, default=0, show_default=True, metavar="N", help="Further tries of a failed job.")
-@click.option("--fresh", is_flag=True, help="Run all anew, whatever has finished before.")
+@execution_options
 @click.option("--dry-run", is_flag=True, help="Print the commands, and end.")
 @click.option("--task", metavar="TASK", help="[default: the suite's, else in rollbook.toml, else the project's name]")
-@click.option("--tags", metavar="A,B", help="Tags of the runs, besides the code's version.")
-@click.option("--notes", default="", help="Why this benchmark is made.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @book_option
 def run(
     suite: str | None,
+    dry_run: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Run a matrix of jobs: every program with every environment, grid point and seed, each a tracked run.
+
+    SUITE is a file, or one of ours: classic, mujoco-short. The same command again goes on with what is not finished.
+    """
+    from rollbook.cli.bench_board import print_summary
+
+    execution = {key: given.pop(key) for key in EXECUTION}
+    cells = matrix_cells(suite, given)
+    if dry_run:
+        for cell in cells:
+            print(printable(shlex.join(cell.command)))
+        return 0
+    runner = run_cells(cells, **execution)
+    if as_json:
+        print(json.dumps(to_plain(_as_object(runner.progress)), indent=1, ensure_ascii=False))
+    else:
+        print_summary(runner.progress)
+    if runner.stopped:
+        say(f"{runner.stopped}; the same command goes on with it")
+        return 130 if runner.stopped == "interrupted" else 1
+    return 0 if runner.progress.complete else 1
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    *,
     where: str,
     workers: int | None,
     cpus: int | None,
@@ -105,29 +128,18 @@ def run(
     partition: str | None,
     retries: int,
     fresh: bool,
-    dry_run: bool,
     tags: str | None,
     notes: str,
-    as_json: bool,
-    **matrix: Any,
-) -> int:
-    """Run a matrix of jobs: every program with every environment, grid point and seed, each a tracked run.
-
-    SUITE is a file, or one of ours: classic, mujoco-short. The same command again goes on with what is not finished.
-    """
+) -> Runner:
+    """Run what is left of a matrix, with the live table; the runner tells how it went."""
     from rollbook.bench.benchmark import find_or_plan
     from rollbook.bench.conditions import Conditions, CurrentConditions
     from rollbook.bench.executors.choice import Wishes, check, choose_executor
     from rollbook.bench.launch import script_of
     from rollbook.bench.runner import Runner
     from rollbook.book.settings import load_settings
-    from rollbook.cli.bench_board import Board, print_summary
+    from rollbook.cli.bench_board import Board
 
-    cells = _cells(suite, matrix)
-    if dry_run:
-        for cell in cells:
-            print(printable(shlex.join(cell.command)))
-        return 0
     wishes = Wishes(
         where=where,
         workers=workers,
@@ -154,15 +166,8 @@ def run(
         executor, at_once = choose_executor(benchmark, conditions, wishes)
         runner = Runner(benchmark, executor, workers=at_once, retries=retries, tell=board.tell, failed=board.failed)
         board.begin(runner.progress)
-        progress = runner.run()
-    if as_json:
-        print(json.dumps(to_plain(_as_object(progress)), indent=1, ensure_ascii=False))
-    else:
-        print_summary(progress)
-    if runner.stopped:
-        say(f"{runner.stopped}; the same command goes on with it")
-        return 130 if runner.stopped == "interrupted" else 1
-    return 0 if progress.complete else 1
+        runner.run()
+    return runner
 
 
 @bench.command(epilog="\b\nExamples:\n  rollbook bench status\n  rollbook bench status classic-3f9a4c1b2d07 --json")
@@ -219,7 +224,8 @@ def cancel(name: str) -> None:
     say(f"nobody runs {benchmark.plan.benchmark}; {what} were asked to stop")
 
 
-def _cells(suite: str | None, matrix: dict[str, Any]) -> list[Cell]:
+def matrix_cells(suite: str | None, matrix: Mapping[str, Any]) -> list[Cell]:
+    """Of a suite or a program, as the command line describes it."""
     from rollbook.bench.matrix import make_cells
     from rollbook.bench.suites import make_program, read_suite
     from rollbook.book.settings import git_root, load_settings

@@ -1,97 +1,126 @@
-"""`rollbook demo`: what there is, in a few seconds and with nothing but numpy."""
+"""`rollbook demo`: a change, the gate that catches what is wrong with it, and the fix. About a minute on two cores.
+
+The agent is a copy of our PPO in a file of its own. The candidate's change is an old mistake with action bounds:
+actions from -1 to 1 are rescaled to what the environment takes already, and it scales them once more. It then acts at
+half its strength, and learns about actions that its policy did not choose.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rollbook.cli.options import book_option, chosen_path
 from rollbook.cli.output import relative, say
-from rollbook.cli.table import print_table
+from rollbook.errors import TrainingFailed
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from rollbook.book.book import Book
 
 TASK = "demo"
-METRIC = "charts/episodic_return"
-_QUESTION = f"""select config->>'elite' as elite, count(*) as seeds, round(avg(auc), 1) as auc,
-       round(avg(final), 1) as final
-from runs join summaries using (run_id)
-where task = '{TASK}' and summaries.name = '{METRIC}'
-group by all order by auc desc"""
+AGENT = "agent.py"
+STEPS = {"Pendulum-v1": 40_000, "cartpole-continuous-v0": 40_000}
+PARAMETERS = {
+    "num_envs": 4,
+    "rollout_steps": 1024,
+    "minibatches": 64,
+    "epochs": 10,
+    "lr": 1e-3,
+    "gamma": 0.9,
+    "entropy_coefficient": 0.0,
+    "clip_values": False,
+}
+_LINE = "    return policy.mode() if noise is None else policy.sample(noise)\n"
+_BUG = "    return (policy.mode() if noise is None else policy.sample(noise)) / 2  # the torque is at most 2\n"
+_FIX = "    return policy.mode() if noise is None else policy.sample(noise)  # from -1 to 1; rescaled later\n"
 
 
 @click.command(epilog="\b\nExample:\n  rollbook demo")
-@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Seeds of each configuration.")
+@click.option("--seeds", type=click.IntRange(min=3), default=5, show_default=True, help="Of each version.")
 @book_option
-def demo(seeds: int) -> None:
-    """Learn to balance a pole with two settings and a few seeds, and ask the book which was better."""
+def demo(seeds: int) -> int:
+    """Train an agent, break it as many were broken, see the gate catch it, and pass the fix."""
     from rollbook.book.book import open_book
-    from rollbook.book.settings import find_book
+    from rollbook.cli.train import check_installed
 
-    path = find_book(chosen_path() or Path.cwd() / "rollbook-demo")
-    say(f"Training: cross-entropy search on a cart-pole, 2 configurations x {seeds} seeds, into {relative(path)}/\n")
-    for elite in (2, 12):
-        for seed in range(1, seeds + 1):
-            _train(path, elite, seed)
+    check_installed()
+    began = time.monotonic()
+    folder = Path.cwd() / "rollbook-demo"
+    folder.mkdir(exist_ok=True)
+    path = Path(chosen_path() or folder / "book")
+    say(f"Three versions of an agent, {seeds} seeds each on {' and '.join(STEPS)}, in {relative(folder)}/\n")
+
+    say(f"1  The baseline: {AGENT} is our PPO.")
+    _train(folder, path, "baseline", _LINE, seeds)
+    say("\n2  The candidate changes one line. Actions are rescaled to the bounds later; it did not know:\n")
+    say(f"   -{_LINE}   +{_BUG}")
+    _train(folder, path, "candidate", _BUG, seeds)
     book = open_book(path)
+    caught = _gate(book, "candidate", folder / "report-candidate")
+    say(f"\n3  The fix:\n\n   -{_BUG}   +{_FIX}")
+    _train(folder, path, "fixed", _FIX, seeds)
+    passed = _gate(open_book(path), "fixed", folder / "report-fixed")
+
+    if caught != "regression" or passed not in ("identical", "equivalent", "no regression", "improvement"):
+        say(f"\nThis should have been a regression and then a pass, and was {caught} and {passed}.")
+        return 1
     command = f"rollbook --book {relative(path)}"
-
-    say("\nWhich configuration was better? Asked with")
-    say(f"  {command} top 5 --algo cem --env cart-pole --by auc --over seed")
-    entries = book.top(5, algo="cem", env="cart-pole", task=TASK, by="auc", metric=METRIC, over="seed")
-    print_table(
-        ["rank", "auc", "n", "sd", "elite"],
-        [[entry.rank, entry.score, entry.n, entry.std, entry.params["elite"]] for entry in entries],
-        right=["rank", "auc", "n", "sd", "elite"],
-    )
-    say(f'\nAnything else is SQL:\n  {command} sql "{_QUESTION}"')
-    relation = book.sql(_QUESTION)
-    print_table(relation.columns, relation.fetchall(), right=relation.columns)
     say(
-        f"\nGo on with\n  {command} runs\n  {command} show {book.runs()[0].run_id}\n"
-        "  rollbook run -- python your_training_script.py"
+        f"\nDone in {time.monotonic() - began:.0f} seconds. Go on with"
+        f"\n  {command} top 5 --over seed\n  {command} plot --group-by tags"
+        f"\n  rollbook run -- python your_training_script.py"
     )
+    return 0
 
 
-def _train(path: Path, elite: int, seed: int) -> None:
-    """Cross-entropy search over linear policies; a generation is a logged row."""
-    import numpy as np
+def _train(folder: Path, book: Path, tag: str, line: str, seeds: int) -> None:
+    """All seeds, a process for each environment: it compiles once."""
+    from rollbook.algos import ppo
 
-    from rollbook.track.start import start
+    source = Path(ppo.__file__).read_text()
+    assert source.count(_LINE) == 1
+    (folder / AGENT).write_text(source.replace(_LINE, line))
+    began = time.monotonic()
+    listed = ",".join(str(seed) for seed in range(1, seeds + 1))
+    parameters = [part for name, value in PARAMETERS.items() for part in ("--set", f"{name}={value}")]
+    trainings = {
+        env: subprocess.Popen(
+            [
+                *(sys.executable, "-m", "rollbook", "--book", str(book.absolute()), "train", AGENT, env),
+                *("--seeds", listed, "--steps", str(steps), "--workers", "1", "--task", TASK, "--tags", tag),
+                *("--preset", "none", "--eval-every", "0", "--checkpoint-every", "0"),
+                *parameters,
+            ],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for env, steps in STEPS.items()
+    }
+    for env, training in trainings.items():
+        _, said = training.communicate()
+        if training.returncode:
+            raise TrainingFailed(f"training on {env} ended with {training.returncode}", said[-2000:])
+    say(f"   trained in {time.monotonic() - began:.0f} seconds")
 
-    rng = np.random.default_rng(seed)
-    config = {"algo": "cem", "env": "cart-pole", "seed": seed, "elite": elite, "population": 32}
-    with start(TASK, config=config, track=["elite", "seed"], book=path, tags=["demo"], save_code=False) as run:
-        mean, spread, steps = np.zeros(4), np.ones(4), 0
-        for _ in range(20):
-            policies = mean + spread * rng.standard_normal((32, 4))
-            returns = _balance(policies, rng)
-            best = policies[np.argsort(returns)[-elite:]]
-            mean, spread = best.mean(axis=0), best.std(axis=0) + 0.01
-            steps += int(returns.sum())
-            run.log({METRIC: returns.mean(), "charts/best_return": returns.max()}, step=steps)
 
+def _gate(book: Book, candidate: str, report: Path) -> str:
+    from rollbook.cli.gate import print_verdict
+    from rollbook.cli.output import to_plain
+    from rollbook.gate.decide import Question, by_tag, decide, record
+    from rollbook.gate.plain import to_plain as decision_to_plain
+    from rollbook.gate.report import write_report
 
-def _balance(policies: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Steps that each linear policy keeps the pole up, 500 at most: Barto, Sutton and Anderson's cart-pole."""
-    import numpy as np
-
-    state = rng.uniform(-0.05, 0.05, (len(policies), 4))
-    returns, upright = np.zeros(len(policies)), np.ones(len(policies), bool)
-    for _ in range(500):
-        _, velocity, angle, spin = state.T
-        force = np.where((policies * state).sum(axis=1) > 0, 10.0, -10.0)
-        sine, cosine = np.sin(angle), np.cos(angle)
-        pushed = (force + 0.05 * spin**2 * sine) / 1.1
-        torque = (9.8 * sine - cosine * pushed) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
-        thrust = pushed - 0.05 * torque * cosine / 1.1
-        state = state + 0.02 * np.stack([velocity, thrust, spin, torque], axis=1)
-        returns += upright
-        upright &= (np.abs(state[:, 0]) < 2.4) & (np.abs(state[:, 2]) < 0.2095)
-        if not upright.any():
-            break
-    return returns
+    say(f"   $ rollbook gate {candidate} --against baseline --report {relative(report)}\n")
+    decision = decide(book, Question(candidate=by_tag(candidate), baseline=by_tag("baseline")))
+    plain: dict[str, Any] = to_plain(decision_to_plain(decision))
+    record(book, decision, plain)
+    print_verdict(plain)
+    say(f"\n   exit code {decision.exit_code}; the report: {relative(write_report(book, decision, plain, report))}")
+    return decision.outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
     from rollbook.book.book import Book, RunRecord
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class DefaultGroup(click.Group):
+    """A command that has commands of its own: `bench` alone runs one, `bench status` is about those that there are."""
+
+    default = "run"
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [self.default, *args]
+        return super().parse_args(context, args)
 
 
 def _remember_book(context: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -32,17 +44,45 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON array of objects.")(command)
 
 
-def selection_options(command: Command) -> Command:
-    """RUN... --regex --where --task --min-steps: which runs a command is about."""
+def choice_options(command: Command) -> Command:
+    """RUN... --regex --where --task: which runs a command is about."""
     for option in (
         click.argument("runs", nargs=-1, metavar="[RUN]..."),
         click.option("--regex", metavar="RE", help="Runs whose readable name matches."),
         click.option("--where", metavar="SQL", help="Runs for which a condition on the view runs holds."),
         click.option("--task", metavar="TASK", help="Only runs of this task."),
-        click.option("--min-steps", type=int, metavar="N", help="Runs that ended with fewer than N steps."),
     ):
         command = option(command)
     return command
+
+
+def selection_options(command: Command) -> Command:
+    """RUN... --regex --where --task --min-steps: which runs a command changes."""
+    return click.option("--min-steps", type=int, metavar="N", help="Runs that ended with fewer than N steps.")(
+        choice_options(command)
+    )
+
+
+class ListCommand(click.Command):
+    """--env-ids A B C is --env-ids A --env-ids B --env-ids C, for options whose metavar ends in dots."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        lists = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and parameter.multiple and str(parameter.metavar).endswith("...")
+            for name in parameter.opts
+        }
+        expanded: list[str] = []
+        option: str | None = None
+        for argument, following in itertools.pairwise([*args, "-"]):
+            if argument.startswith("-"):
+                has_values = argument in lists and not following.startswith("-")
+                option = argument if has_values else None
+                expanded += [] if has_values else [argument]  # click says what is missing
+            else:
+                expanded += [option, argument] if option else [argument]
+        return super().parse_args(context, expanded)
 
 
 def yes_option(command: Command) -> Command:
@@ -65,10 +105,22 @@ def select_runs(
     book: Book, runs: tuple[str, ...], regex: str | None, where: str | None, task: str | None, min_steps: int | None
 ) -> list[RunRecord]:
     """Everything that all of the given conditions hold for. At least one is needed."""
-    import re
-
     if not (runs or regex or where or min_steps is not None):
         raise UsageError("name the runs", "give RUN..., --regex RE, --where SQL or --min-steps N")
+    return choose_runs(book, runs, regex, where, task, min_steps)
+
+
+def choose_runs(
+    book: Book,
+    runs: tuple[str, ...],
+    regex: str | None,
+    where: str | None,
+    task: str | None,
+    min_steps: int | None = None,
+) -> list[RunRecord]:
+    """Everything that all of the given conditions hold for; all runs if there is none."""
+    import re
+
     conditions = ["true"]
     if where:
         conditions.append(f"({where}\n)")

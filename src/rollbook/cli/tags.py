@@ -22,7 +22,7 @@ from rollbook.cli.table import print_table
 from rollbook.errors import RunNotFound, UsageError
 
 if TYPE_CHECKING:
-    from rollbook.book.book import RunRecord
+    from rollbook.book.book import Book, RunRecord
 
 
 @click.group(epilog="\b\nExample:\n  rollbook tag add latest --source-tag v1.0.0b2-9-g4605546")
@@ -73,9 +73,11 @@ def remove(
     yes: bool,
 ) -> None:
     """Remove a tag from runs."""
+    from rollbook.book.find import carries
+
     where = _with_source(where, source_tag)
     if not (runs or regex or where or min_steps is not None):
-        where = _carries(name)
+        where = carries(name)
     _change("untag", name, runs, regex, where, task, min_steps, yes)
 
 
@@ -84,12 +86,14 @@ def remove(
 )
 @click.argument("name")
 @click.option("--to", metavar="TAG", help="Runs that carry this tag, or are of this git version.")
+@click.option("--force", is_flag=True, help="Although the gate did not let them pass; the journal keeps that.")
 @selection_options
 @yes_option
 @book_option
 def move(
     name: str,
     to: str | None,
+    force: bool,
     runs: tuple[str, ...],
     regex: str | None,
     where: str | None,
@@ -100,16 +104,24 @@ def move(
     """Move a tag to other runs, cell by cell.
 
     A cell is a task with an algorithm and an environment. In each cell of the new runs, the tag leaves all others;
-    cells that the new runs do not have keep theirs. All of it is one step.
+    cells that the new runs do not have keep theirs. All of it is one step. What the gate has last found to be a
+    regression, invalid or inconclusive against the tag is moved to with --force alone.
     """
     from rollbook.book import journal
+    from rollbook.book.find import carries
 
     book = current_book()
+    doubt = _last_doubt(book, name, to)
+    if doubt and not force:
+        raise UsageError(
+            f"the gate found {to} {doubt} against {name}",
+            "more seeds may tell: rollbook gate --adaptive; --force moves it all the same, and the journal says so",
+        )
     chosen = select_runs(book, runs, regex, _with_source(where, to), task, min_steps)
     cells = {(run.task, run.algo, run.env) for run in chosen}
     new = [run for run in chosen if name not in run.tags]
     moving_to = {run.run_id for run in chosen}
-    before = [run for run in book.runs(_carries(name)) if (run.task, run.algo, run.env) in cells]
+    before = [run for run in book.runs(carries(name)) if (run.task, run.algo, run.env) in cells]
     old = [run for run in before if run.run_id not in moving_to]
     if not new and not old:
         raise RunNotFound(f"the tag {name!r} is where it is to go already")
@@ -123,8 +135,19 @@ def move(
     if not confirm(f"move the tag {printable(name)} in {len(cells)} cells?", yes):
         return
     ids, removed = [run.run_id for run in new], [run.run_id for run in old]
-    journal.append(book.layout.journal, "tag", ids, tags=[name], removed_from=removed)
+    forced = {"forced": doubt} if doubt else {}
+    journal.append(book.layout.journal, "tag", ids, tags=[name], removed_from=removed, **forced)
     say(f"{printable(name)}: added to {len(ids)} runs, removed from {len(removed)}")
+
+
+def _last_doubt(book: Book, name: str, to: str | None) -> str | None:
+    """What the newest verdict on a candidate against this tag was, if it did not pass."""
+    rows = book.rows(
+        """select verdict->>'outcome' as outcome, (verdict->>'exit_code')::int as exit_code from verdicts
+        where verdict->>'$.candidate.name' = ? and verdict->>'$.baseline.name' = ? order by number desc limit 1""",
+        [to, name],
+    )
+    return rows[0]["outcome"] if rows and rows[0]["exit_code"] else None
 
 
 def _versions(runs: Sequence[RunRecord], cell: tuple[str | None, ...]) -> str:
@@ -151,6 +174,7 @@ def log(name: str | None, as_json: bool) -> None:
             "host": entry.get("host"),
             "tag": tag_name,
             "added": entry["runs"] if entry["kind"] == "tag" else [],
+            "forced": entry.get("forced"),
             "removed": entry["runs"] if entry["kind"] == "untag" else entry.get("removed_from", []),
         }
         for number, entry in journal.read_after(current_book().layout.journal, 0)
@@ -182,16 +206,12 @@ def list_tags(as_json: bool) -> None:
         say("no run carries a tag; `rollbook tag add NAME RUN` adds one")
 
 
-def _carries(tag_name: str) -> str:
-    return f"list_contains(tags, '{tag_name.replace(chr(39), chr(39) * 2)}')"
-
-
 def _with_source(where: str | None, source_tag: str | None) -> str | None:
+    from rollbook.book.find import of_tag
+
     if source_tag is None:
         return where
-    quoted = source_tag.replace("'", "''")
-    source = f"({_carries(source_tag)} or git_describe = '{quoted}')"
-    return f"({where}\n) and {source}" if where else source
+    return f"({where}\n) and {of_tag(source_tag)}" if where else of_tag(source_tag)
 
 
 def _change(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -157,6 +158,16 @@ def _explained(env_id: str) -> Iterator[None]:
             f"{env_id!r} needs a package that is not installed",
             _install(missing) if missing else str(error).splitlines()[0],
         ) from None
+    except (gymnasium.error.Error, ValueError) as error:
+        if not _is_malformed(env_id):
+            raise
+        raise UnknownEnvironment(
+            f"{env_id!r} is no environment's id", "CartPole-v1, ALE/Pong-v5 or my_package:MyEnv-v0"
+        ) from error
+
+
+def _is_malformed(env_id: str) -> bool:
+    return re.fullmatch(r"([\w.]+:)?([\w-]+/)?[\w.:-]+", env_id) is None or env_id.count(":") > 1
 
 
 def _install(module: str) -> str:

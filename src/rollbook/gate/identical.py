@@ -1,0 +1,64 @@
+"""The short-cut: the same seed, the same steps, the same numbers. It settles a refactoring with one or two seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rollbook.gate.scores import Cell, Pair, ScoredRun
+
+if TYPE_CHECKING:
+    from rollbook.book.book import Book
+
+# How long something took differs between two runs of the same code.
+_TIMING = re.compile(r"(^|[/_.])(sps|fps|time|times|timer|seconds|duration|elapsed|eta|wall_?clock)([/_.]|$)", re.I)
+
+
+def is_timing(metric: str) -> bool:
+    return _TIMING.search(metric) is not None
+
+
+def identical_cells(book: Book, pairs: Iterable[Pair]) -> set[Cell]:
+    """Cells in which every seed of the candidate logged what the baseline's same seed did."""
+    matched = {pair.cell: match for pair in pairs if not pair.problem and (match := _same_seeds(pair))}
+    figures = _figures(book, [run for match in matched.values() for both in match for run in both])
+    return {
+        cell
+        for cell, match in matched.items()
+        # Summaries are at hand and nearly always differ; only where they do not are the points worth reading.
+        if all(figures.get(ours.run_id) == figures.get(theirs.run_id) for ours, theirs in match)
+        and all(_stream(book, ours.run_id) == _stream(book, theirs.run_id) for ours, theirs in match)
+    }
+
+
+def _same_seeds(pair: Pair) -> list[tuple[ScoredRun, ScoredRun]]:
+    """Every run of the candidate with its counterpart; empty if one has none."""
+    theirs = {run.seed: run for run in pair.baseline if run.seed is not None}
+    match = [(run, theirs[run.seed]) for run in pair.candidate if run.seed in theirs]
+    complete = len(match) == len(pair.candidate)
+    return match if complete and all(one.last_step == other.last_step for one, other in match) else []
+
+
+def _figures(book: Book, runs: Sequence[ScoredRun]) -> dict[str, list[tuple[Any, ...]]]:
+    """Of every metric but the timing, by run."""
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    if not runs:
+        return found
+    rows = book.sql(
+        """select run_id, name, "count", nonfinite, "first", "last", "min", "max", "mean", auc
+        from summaries where list_contains(?, run_id) order by run_id, name""",
+        [[run.run_id for run in runs]],
+    ).fetchall()
+    for run_id, name, *figures in rows:
+        if not is_timing(name):
+            found.setdefault(run_id, []).append((name, *figures))
+    return found
+
+
+def _stream(book: Book, run_id: str) -> dict[str, tuple[bytes, bytes]]:
+    """Steps and values of every metric but the timing, bit by bit."""
+    from rollbook.book.run_folder import run_series
+
+    series = run_series(book.runs(f"run_id = '{run_id}'")[0].stored(), [])
+    return {name: (one.steps.tobytes(), one.values.tobytes()) for name, one in series.items() if not is_timing(name)}

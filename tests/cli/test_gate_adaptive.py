@@ -1,0 +1,137 @@
+"""gate --adaptive: the candidate's seeds are trained here, as few as the answer needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import rollbook
+
+# Its score follows from the seed and from a number in the code.
+AGENT = """
+import argparse, pathlib, rollbook
+parser = argparse.ArgumentParser()
+parser.add_argument("--env-id")
+parser.add_argument("--seed", type=int)
+args = parser.parse_args()
+LEVEL = {level}
+noise = ((args.seed * 7919) % 13 - 6) / 6
+if pathlib.Path("crash").exists():
+    raise SystemExit("as told")
+with rollbook.start(config=args, save_code=False) as run:
+    for step in (0, 50, 95, 100):
+        run.log({{"charts/episodic_return": LEVEL + noise * {spread}}}, step=step)
+"""
+
+
+def git(*arguments):
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
+
+
+def commit(project, *, level, spread=1.0):
+    (project / "agent.py").write_text(AGENT.format(level=level, spread=spread))
+    git("add", "-A")
+    git("commit", "--quiet", "--message", f"level {level}")
+
+
+@pytest.fixture
+def project(book, tmp_path, monkeypatch):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    git("init", "--quiet")
+    return folder
+
+
+COMMAND = ["--command", f"{sys.executable} agent.py", "--env-ids", "A-v1", "--task", "t"]
+
+
+def bench(cli, seeds):
+    assert cli("bench", *COMMAND, "--num-seeds", seeds, "--tags", "latest").code == 0
+
+
+def gate(cli, *arguments):
+    return cli("gate", "--adaptive", *COMMAND, "--against", "latest", "--margin", "5", *arguments)
+
+
+def seeds_of(book, where):
+    return sorted(run.seed for run in rollbook.open(book).runs(where))
+
+
+def test_a_clear_drop_is_found_with_three_seeds(cli, book, project):
+    commit(project, level=100)
+    bench(cli, 10)
+    commit(project, level=80)
+
+    answer = gate(cli, "--json")
+
+    assert answer.code == 1, answer.err
+    assert answer.json["outcome"] == "regression"
+    assert [look["seeds"] for look in answer.json["adaptive"]["looks"]] == [3]
+    assert seeds_of(book, "not list_contains(tags, 'latest')") == [1, 2, 3]
+    assert "3 seeds: regression, 0 cells undecided, alpha spent 0.0115 of 0.05" in answer.err
+
+
+def test_the_same_command_again_runs_nothing_and_says_the_same(cli, book, project):
+    commit(project, level=100)
+    bench(cli, 10)
+    commit(project, level=100.5)
+
+    first, second = gate(cli, "--json"), gate(cli, "--json")
+
+    assert first.code == second.code == 0
+    assert first.out == second.out
+    assert len(rollbook.open(book).runs()) == 10 + first.json["cells"][0]["candidate_seeds"]
+
+
+def test_further_seeds_run_only_while_nothing_is_decided(cli, book, project):
+    commit(project, level=100, spread=6)
+    bench(cli, 10)
+    commit(project, level=98.5, spread=6)
+
+    answer = gate(cli, "--json")
+
+    looks = answer.json["adaptive"]["looks"]
+    assert len(looks) > 1
+    assert [look["outcome"] for look in looks[:-1]] == ["inconclusive"] * (len(looks) - 1)
+    assert answer.json["cells"][0]["candidate_seeds"] == looks[-1]["seeds"]
+    assert [look["spent"] for look in looks] == sorted(look["spent"] for look in looks)
+
+
+def test_the_baseline_is_topped_up_to_ten_seeds_from_its_own_commit(cli, book, project):
+    commit(project, level=100)
+    bench(cli, 4)
+    commit(project, level=80)
+
+    answer = gate(cli, "--json")
+
+    assert answer.code == 1, answer.err
+    assert seeds_of(book, "list_contains(tags, 'latest')") == list(range(1, 11))
+    (cell,) = answer.json["cells"]
+    assert cell["baseline_seeds"] == 10
+    assert abs(cell["baseline_mean"] - 100) < 1
+    assert len({run["version"] for run in cell["baseline_runs"]}) == 1
+
+
+def test_a_job_that_fails_leaves_the_gate_open_and_the_same_command_goes_on(cli, book, project):
+    commit(project, level=100)
+    bench(cli, 10)
+    commit(project, level=80)
+    (project / "crash").touch()
+
+    broken = gate(cli)
+    (project / "crash").unlink()
+
+    assert broken.code == 1
+    assert broken.err.splitlines()[-2:] == [
+        "error: the gate is not decided: 3 of 3 jobs failed",
+        "hint: the same command goes on with it",
+    ]
+    assert gate(cli, "--json").json["outcome"] == "regression"
+
+
+def test_a_program_without_adaptive_is_wrong_usage(cli, project):
+    assert cli("gate", "new", "--command", "python agent.py").code == 2
