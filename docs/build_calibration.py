@@ -57,14 +57,15 @@ What is promised, at the default alpha of 5%:
   margin.
 
 Each figure is of {REPETITIONS:,} gates (seed {SEED}). Scores are of six kinds:
-{", ".join(FAMILIES)}. Lognormal is e to a standard normal number; bimodal and rare failure have two levels, with noise of a tenth of their
+{", ".join(FAMILIES)}.
+Lognormal is e to a standard normal number; bimodal and rare failure have two levels, with noise of a tenth of their
 distance, and half or a fifth of the seeds on the lower one; heavy tailed is Student's t with 3 degrees of freedom. The
 baseline has 10 seeds, and the margin is the scores' standard deviation. A drop is in one cell of those that there are:
 there it is hardest to find and most easily passed. The tables show the worst of the six kinds, and which it was.
 
 A promise counts as kept when the figure is beyond it by no more than three standard errors of the simulation: for 5%
-of {REPETITIONS:,} gates, up to {percent(limit)}. Figures farther beyond are bold. By this measure **{kept} of the {len(full)}
-figures** behind the first two tables keep their promise."""
+of {REPETITIONS:,} gates, up to {percent(limit)}. Figures farther beyond are bold. By this measure, of the {len(full)}
+figures behind the first two tables, **{kept} keep their promise**."""
 
 
 def fixed_section(figures: Sequence[Figure]) -> str:
