@@ -56,15 +56,16 @@ What is promised, at the default alpha of 5%:
 - *Detection*: the adaptive gate finds a drop of twice the margin in at least 95%, where scores spread by at most the
   margin.
 
-Each figure is of {REPETITIONS:,} gates (seed {SEED}). Scores are of six kinds: {", ".join(FAMILIES)}.
+Each figure is of {REPETITIONS:,} gates (seed {SEED}). Scores are of six kinds:
+{", ".join(FAMILIES)}.
 Lognormal is e to a standard normal number; bimodal and rare failure have two levels, with noise of a tenth of their
 distance, and half or a fifth of the seeds on the lower one; heavy tailed is Student's t with 3 degrees of freedom. The
 baseline has 10 seeds, and the margin is the scores' standard deviation. A drop is in one cell of those that there are:
 there it is hardest to find and most easily passed. The tables show the worst of the six kinds, and which it was.
 
 A promise counts as kept when the figure is beyond it by no more than three standard errors of the simulation: for 5%
-of {REPETITIONS:,} gates, up to {percent(limit)}. Figures farther beyond are bold. By this measure **{kept} of the
-{len(full)} figures** of the first two tables keep their promise."""
+of {REPETITIONS:,} gates, up to {percent(limit)}. Figures farther beyond are bold. By this measure, of the {len(full)}
+figures behind the first two tables, **{kept} keep their promise**."""
 
 
 def fixed_section(figures: Sequence[Figure]) -> str:
@@ -120,10 +121,12 @@ def wide_scores_section() -> str:
     header = ["sd of scores", "false regressions", "false passes", "detection", "unchanged: passed", "seeds, unchanged"]
     return f"""## Scores that spread by more than the margin
 
-Seeds then run out before the question is answered, and the gate says so: it errs no more often, and is inconclusive
-more often. One cell, adaptive; {FEWER:,} gates each.
+Seeds then run out before the question is answered, and the gate says so: it is inconclusive more often, and hardly
+wrong more often. One cell, adaptive; {FEWER:,} gates each.
 
-{table(header, rows)}"""
+{table(header, rows)}
+
+The false regressions of rare failures are of baselines that were lucky: see *Margins that are estimated*."""
 
 
 def wider_candidate_section() -> str:
@@ -172,8 +175,8 @@ there could be. A drop is measured by the margin that was used; {FEWER:,} gates 
 
 A second weakness: a baseline that was lucky. If none of its ten seeds had the failure that one in five has, its mean is
 too good and its standard deviation too small at once. The aggregate, which divides by it, then gives most weight to
-that very cell. It is so with many cells, many seeds and scores that are skewed downwards; a floor, or a margin in
-returns for a single cell, avoids it."""
+that very cell. It shows with several cells, many seeds and scores that are skewed downwards. A floor avoids it, since
+differences are then divided by the distance from it; and so do more seeds of the baseline."""
 
 
 def wrong_rules_section() -> str:
@@ -201,9 +204,9 @@ The same in Python:
 ```python
 from rollbook.gate.selftest import selftest
 
-rows = selftest(repetitions=400, seed=0)
+rows = selftest(repetitions=300, seed=0)
 for row in rows:
-    print(row.scenario, row.promised, row.measured, row.ok)
+    print(row.scenario, row.promise, row.measured, row.ok)
 print(rows.passed)
 ```
 

@@ -246,11 +246,11 @@ class _Cell:
 
 
 def _problem(ours: FloatArray, theirs: FloatArray) -> str | None:
-    for runs in (ours, theirs):
-        if not np.isfinite(runs).all():
-            return "a score is NaN or infinite"
-        if (np.abs(runs) > _LARGEST).any():
-            return "a score is too large to calculate with"
+    scores = np.concatenate([ours, theirs])
+    if not np.isfinite(scores).all():
+        return "a score is NaN or infinite"
+    if np.abs(scores).max() > _LARGEST:
+        return "a score is too large to calculate with"
     for who, count in (("candidate", len(ours)), ("baseline", len(theirs))):
         if count < MIN_SEEDS:
             return f"the {who} has {count} {'seed' if count == 1 else 'seeds'}, the gate needs at least {MIN_SEEDS}"

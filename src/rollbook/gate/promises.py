@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 FALSE_ALARMS = 0.05  # regressions of what has not changed: alpha
 FALSE_PASSES = 0.05  # passes of what is worse by exactly the margin: alpha
@@ -14,22 +14,27 @@ _STANDARD_ERRORS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRate:
-    """A rate that is promised to be at most so much, or at least, and the share of simulated gates that had it."""
+    """A rate that is promised to be at most so much, or at least, and the share of simulated gates that had it.
+
+    The limit is what is promised and three standard errors of such a share: a rate that is just as promised crosses it
+    by chance in one of 700 checks.
+    """
 
     scenario: str
     promised: float
     measured: float
     repetitions: int
     at_least: bool = False
+    limit: float = field(init=False)
+    ok: bool = field(init=False)
 
-    @property
-    def limit(self) -> float:
-        """What is promised and three standard errors of such a share. A rate that is just as promised crosses it by
-        chance in one of 700 checks.
-        """
+    def __post_init__(self) -> None:
         slack = _STANDARD_ERRORS * math.sqrt(self.promised * (1 - self.promised) / self.repetitions)
-        return self.promised - slack if self.at_least else self.promised + slack
+        limit = self.promised - slack if self.at_least else self.promised + slack
+        object.__setattr__(self, "limit", limit)
+        object.__setattr__(self, "ok", self.measured >= limit if self.at_least else self.measured <= limit)
 
     @property
-    def ok(self) -> bool:
-        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+    def promise(self) -> str:
+        """at most 5%"""
+        return f"{'at least' if self.at_least else 'at most'} {100 * self.promised:g}%"
