@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _WORST_FIRST: tuple[Outcome, ...] = ("regression", "invalid", "inconclusive")
 _WIDER = 4.0  # times the baseline's variance: twice its spread
 _FEW_SEEDS = 10
+_MOST_NAMES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,8 @@ def decide(
     if question.metric:
         check_metric(book, question.metric, pairs)
     frozen, before = _constants(book, question, pairs, tell)
-    decision = _decision(book, question, pairs, frozen, looks, chosen_later=_chosen_later(question, before))
+    identical = identical_cells(book, pairs)
+    decision = decide_on(question, pairs, frozen, identical, looks, chosen_later=_chosen_later(question, before))
     if question.anchor is None:
         return decision
     anchor = dataclasses.replace(question, baseline=by_tag(question.anchor), anchor=None)
@@ -188,7 +190,8 @@ def _constants(
     }
     if not lacking:
         return before, before
-    tell(f"freezing the constants of {tag} in {', '.join(map(str, lacking))}")
+    which = ", ".join(map(str, lacking)) if len(lacking) <= _MOST_NAMES else f"{len(lacking)} cells"
+    tell(f"freezing the constants of {tag} in {which}")
     return freeze_cells(book, tag, lacking, margin=None if before else question.margin, given={}), before
 
 
@@ -210,15 +213,16 @@ def _chosen_later(question: Question, before: Frozen | None) -> bool:
     return str(parse_margin(question.margin)) != before.margin
 
 
-def _decision(
-    book: Book,
+def decide_on(
     question: Question,
     pairs: Sequence[Pair],
-    frozen: Frozen | None,
-    looks: Mapping[Cell, int] | None,
+    frozen: Frozen | None = None,
+    identical: Collection[Cell] = (),
+    looks: Mapping[Cell, int] | None = None,
     *,
-    chosen_later: bool,
+    chosen_later: bool = False,
 ) -> Decision:
+    """Of runs that have been read."""
     names = short_names([pair.cell for pair in pairs])
     by_name = {names[pair.cell]: pair for pair in pairs}
     known = frozen.cells if frozen else {}
@@ -227,14 +231,13 @@ def _decision(
         for name, pair in by_name.items()
         if pair.cell in known and known[pair.cell].metric == pair.metric
     }
-    identical = {names[cell] for cell in identical_cells(book, pairs)}
     verdict = judge(
         {name: pair.scores(pair.candidate) for name, pair in by_name.items()},
         {name: pair.scores(pair.baseline) for name, pair in by_name.items()},
         margin=question.margin or (frozen.margin if frozen else DEFAULT_MARGIN),
         alpha=question.alpha,
         constants=constants,
-        identical=identical,
+        identical=[names[cell] for cell in identical],
         problems={name: pair.problem for name, pair in by_name.items() if pair.problem},
         look=None if looks is None else {name: looks.get(pair.cell, 0) for name, pair in by_name.items()},
     )

@@ -55,7 +55,7 @@ def measures_of(cells: Sequence[CellDecision]) -> Measures | None:
     compared = [cell for cell in cells if cell.verdict.scale and cell.verdict.margin is not None]
     if not compared:
         return None
-    by_floor = all(cell.constants and cell.constants.distance for cell in compared)
+    by_floor = all(_is_above_random(cell.constants) for cell in compared)
     ours = {cell.verdict.cell: _normalised(cell, by_floor, ours=True) for cell in compared}
     theirs = {cell.verdict.cell: _normalised(cell, by_floor, ours=False) for cell in compared}
     rng = np.random.default_rng(_SEED)
@@ -82,6 +82,10 @@ def measures_of(cells: Sequence[CellDecision]) -> Measures | None:
         baseline={name: scores.tolist() for name, scores in theirs.items()},
         few_seeds=min(map(len, [*ours.values(), *theirs.values()])) < 10,
     )
+
+
+def _is_above_random(constants: Constants | None) -> bool:
+    return bool(constants and constants.distance and constants.floor is not None) and constants.reference > constants.floor
 
 
 def _normalised(cell: CellDecision, by_floor: bool, *, ours: bool) -> FloatArray:

@@ -70,10 +70,10 @@ def advice(plain: Plain) -> Iterator[str]:
         yield f"anchor {plain['anchor']['baseline']['name']}: {plain['anchor']['sentence']}"
 
 
-def number(value: float | None) -> str:
-    """Four digits are more than a handful of seeds can tell."""
-    if value is None:
-        return "-"
+def number(value: float | str | None) -> str:
+    """Four digits are more than a handful of seeds can tell. What JSON has no number for is a text already."""
+    if value is None or isinstance(value, str):
+        return value or "-"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
