@@ -204,7 +204,7 @@ The same in Python:
 ```python
 from rollbook.gate.selftest import selftest
 
-rows = selftest(repetitions=300, seed=0)
+rows = selftest(repetitions=200, seed=0)
 for row in rows:
     print(row.scenario, row.promise, row.measured, row.ok)
 print(rows.passed)

@@ -86,7 +86,7 @@ class Selftest(tuple[CheckedRate, ...]):
         return all(row.ok for row in self)
 
 
-def selftest(*, repetitions: int = 300, seed: int = 0, judge: Judge = judge) -> Selftest:
+def selftest(*, repetitions: int = 200, seed: int = 0, judge: Judge = judge) -> Selftest:
     """The same seed gives the same rows. `judge` may be another, to see this fail."""
     return Selftest(
         CheckedRate(

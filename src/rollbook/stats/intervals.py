@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,8 @@ _STATISTICS = {
     "optimality_gap": aggregate.batch_optimality_gap,
 }
 Statistic = Literal["iqm", "mean", "median", "optimality_gap"]
-_AT_ONCE = 250_000  # numbers that are resampled in one go: 2 MB, which a core's cache holds
+Drawn: TypeAlias = NDArray[np.unsignedinteger[Any]]
+_AT_ONCE = 100_000  # numbers that are resampled in one go: 0.8 MB, which a core's cache holds
 LAST_BITS = 1e-12  # of the largest score: what rounding may add to equal numbers
 
 
@@ -193,50 +194,62 @@ def bootstrap_interval(
         raise InvalidScores(f"the level of an interval is {level}", "between 0 and 1, as 0.95")
     if repetitions < 1:
         raise InvalidScores(f"{repetitions} repetitions", "at least 1, better 10000 or more")
-    at_once = max(_AT_ONCE // sum(map(len, columns)), 1)
+    at_once = min(max(_AT_ONCE // sum(map(len, columns)), 1), repetitions)
     counts = [min(at_once, repetitions - first) for first in range(0, repetitions, at_once)]
-    values = [_resampled(columns, statistic, count, rng) for count in counts]
+    measure = _IqmOfDrawn(columns, at_once) if statistic == "iqm" else _OfDrawn(columns, statistic)
+    values = [measure([_drawn(len(column), count, rng) for column in columns]) for count in counts]
     low, high = np.quantile(np.concatenate(values), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
 
 
-def _resampled(
-    columns: Sequence[FloatArray], statistic: Statistic, count: int, rng: np.random.Generator
-) -> FloatArray:  # (count,)
-    drawn = [_drawn(len(column), count, rng) for column in columns]
-    if statistic == "iqm":
-        return _iqm_of_drawn(columns, drawn)
-    return _STATISTICS[statistic]([column[places] for column, places in zip(columns, drawn, strict=True)])
-
-
-def _drawn(runs: int, count: int, rng: np.random.Generator) -> NDArray[np.unsignedinteger[Any]]:  # (count, runs)
+def _drawn(runs: int, count: int, rng: np.random.Generator) -> Drawn:  # (count, runs)
     """Which runs are drawn; small numbers are drawn several times as fast as large ones."""
     kind = np.uint8 if runs <= 2**8 else np.uint16 if runs <= 2**16 else np.uint32
     return rng.integers(runs, size=(count, runs), dtype=kind)
 
 
-def _iqm_of_drawn(columns: Sequence[FloatArray], drawn: Sequence[NDArray[np.unsignedinteger[Any]]]) -> FloatArray:
-    """All scores are sorted once. How often each was drawn then says how much of it lies in the middle half, and no
-    resample has to be sorted itself.
+class _OfDrawn:
+    """A statistic of resamples."""
+
+    def __init__(self, columns: Sequence[FloatArray], statistic: Statistic) -> None:
+        self.columns, self.statistic = columns, _STATISTICS[statistic]
+
+    def __call__(self, drawn: Sequence[Drawn]) -> FloatArray:
+        return self.statistic([column[places] for column, places in zip(self.columns, drawn, strict=True)])
+
+
+class _IqmOfDrawn:
+    """The interquartile mean of resamples. All scores are sorted once; how often each was drawn says how much of it is
+    in the middle half, and no resample has to be sorted itself.
     """
-    pool = np.concatenate(columns)
-    size, repetitions = len(pool), len(drawn[0])
-    order = np.argsort(pool, kind="stable")
-    place = np.empty(size, np.int64)
-    place[order] = np.arange(size)
-    flat = np.empty((repetitions, size), np.int64)
-    first = 0
-    for runs in drawn:
-        last = first + runs.shape[1]
-        flat[:, first:last] = place[first:last][runs]
-        first = last
-    flat += size * np.arange(repetitions)[:, None]
-    times = np.bincount(flat.reshape(-1), minlength=flat.size).reshape(flat.shape)
-    cut = aggregate.trimmed(size)
-    upto = np.full((repetitions, size + 1), cut, np.int32)
-    np.clip(np.cumsum(times, axis=-1, dtype=np.int32), cut, size - cut, out=upto[:, 1:])
-    inside = upto[:, 1:] - upto[:, :-1]
-    return np.asarray(inside.astype(np.float64) @ pool[order] / (size - 2 * cut))
+
+    def __init__(self, columns: Sequence[FloatArray], at_once: int) -> None:
+        pool = np.concatenate(columns)
+        order = np.argsort(pool, kind="stable")
+        self.ordered = pool[order]
+        self.place = np.argsort(order, kind="stable")
+        # Kept from one call to the next: memory that is new each time would cost as much as the arithmetic.
+        self.row = len(pool) * np.arange(at_once)[:, None]
+        self.flat = np.empty((at_once, len(pool)), np.int64)
+        self.upto = np.empty((at_once, len(pool) + 1), np.int64)
+        self.inside = np.empty((at_once, len(pool)))
+
+    def __call__(self, drawn: Sequence[Drawn]) -> FloatArray:
+        count, size = len(drawn[0]), len(self.ordered)
+        cut = aggregate.trimmed(size)
+        flat, upto, inside = self.flat[:count], self.upto[:count], self.inside[:count]
+        first = 0
+        for runs in drawn:
+            last = first + runs.shape[1]
+            flat[:, first:last] = self.place[first:last][runs]
+            first = last
+        flat += self.row[:count]
+        times = np.bincount(flat.reshape(-1), minlength=flat.size).reshape(flat.shape)
+        upto[:, 0] = cut
+        np.cumsum(times, axis=-1, out=upto[:, 1:])
+        np.clip(upto, cut, size - cut, out=upto)
+        np.subtract(upto[:, 1:], upto[:, :-1], out=inside)
+        return np.asarray(inside @ self.ordered / (size - 2 * cut))
 
 
 def permutation_p(candidate: Scores, baseline: Scores, *, rng: np.random.Generator, repetitions: int = 10_000) -> float:

@@ -194,7 +194,10 @@ def test_the_iqm_of_resamples_is_found_without_sorting_them(runs, ties):
     drawn = [intervals._drawn(size, 50, rng(size + 1)) for size in runs]
     plainly = batch_iqm([column[places] for column, places in zip(columns, drawn, strict=True)])
 
-    assert intervals._iqm_of_drawn(columns, drawn) == pytest.approx(plainly, rel=1e-12, abs=1e-12)
+    found = intervals._IqmOfDrawn(columns, at_once=60)
+
+    assert found(drawn) == pytest.approx(plainly, rel=1e-12, abs=1e-12)
+    assert found(drawn[:]).tolist() == found(drawn).tolist()
 
 
 @pytest.mark.parametrize("runs", [3, 256, 257, 70_000])
