@@ -309,7 +309,7 @@ def _floor(text: str) -> tuple[str, float]:
 
 
 @gate.command(epilog="\b\nExample:\n  rollbook gate selftest")
-@click.option("--repetitions", type=click.IntRange(min=100), default=1000, show_default=True, metavar="N")
+@click.option("--repetitions", type=click.IntRange(min=100), default=200, show_default=True, metavar="N")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array of objects.")
 def selftest(repetitions: int, as_json: bool) -> int:
     """See that the gate can fail: synthetic scores, unchanged and worsened, with rates beside those promised."""
@@ -325,7 +325,7 @@ def selftest(repetitions: int, as_json: bool) -> int:
         columns = ["scenario", "promised", "measured", "repetitions", "ok"]
         print_table(
             columns,
-            [[row.scenario, row.promised, f"{row.measured:.1%}", row.repetitions, row.ok] for row in rows],
+            [[row.scenario, row.promise, f"{row.measured:.1%}", row.repetitions, row.ok] for row in rows],
             right=["promised", "measured", "repetitions"],
         )
     return 0 if all(row.ok for row in rows) else 1

@@ -22,6 +22,7 @@ from rollbook.stats.scores import FloatArray
 
 if TYPE_CHECKING:
     from rollbook.gate.decide import CellDecision
+    from rollbook.gate.margin import Constants
 
 _SEED = 20_210_830  # of the resampling: the same runs give the same intervals
 _REPETITIONS = 10_000
@@ -85,7 +86,13 @@ def measures_of(cells: Sequence[CellDecision]) -> Measures | None:
 
 
 def _is_above_random(constants: Constants | None) -> bool:
-    return bool(constants and constants.distance and constants.floor is not None) and constants.reference > constants.floor
+    """Whether 0 can be a random policy and 1 the baseline."""
+    return (
+        constants is not None
+        and constants.distance is not None
+        and constants.floor is not None
+        and constants.reference > constants.floor
+    )
 
 
 def _normalised(cell: CellDecision, by_floor: bool, *, ours: bool) -> FloatArray:
