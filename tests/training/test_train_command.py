@@ -290,6 +290,19 @@ def test_an_episode_of_the_first_seed_is_recorded(cli: Any) -> None:
     assert found.fetchall() == [(1, "rollout", 256), (1, "rollout", 512)]
 
 
+def test_a_training_keeps_the_code_of_the_users_project_not_of_rollbook(book: Path, process: Any) -> None:
+    from rollbook.algos import vpg
+
+    Path("mine.py").write_text(Path(vpg.__file__).read_text())
+    small = ["--num-envs", "2", "--rollout-steps", "64", "--hidden-sizes", "8", "--preset", "none"]
+    answer = process("train", "mine.py", "CartPole-v1", "--seeds", "1,2", "--steps", "128", *small)
+
+    assert answer.code == 0, answer.err
+    for run in rollbook.open(book).runs():
+        listed = [file["path"] for file in process("code", "list", run.run_id, "--json").json]
+        assert listed == ["mine.py"]
+
+
 def test_mujoco_is_recorded_without_a_screen(book: Path, process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
         monkeypatch.delenv(name, raising=False)

@@ -26,7 +26,7 @@ from rollbook._version import __version__
 from rollbook.book import journal
 from rollbook.book.layout import Layout, readable_name, touch_run, write_json
 from rollbook.book.processes import this_process
-from rollbook.book.provenance import gather
+from rollbook.book.provenance import gather, script_of
 from rollbook.book.run_folder import Launch, read_run
 from rollbook.book.settings import Settings
 from rollbook.book.writer import create_run_folder
@@ -210,12 +210,3 @@ def write_launch(folder: Path, state: Launch) -> None:
         write_json(folder / "launch.json", dataclasses.asdict(state))
     except OSError as error:
         print(f"rollbook: cannot write {folder / 'launch.json'}: {error.strerror or error}", file=sys.stderr)
-
-
-def script_of(command: Sequence[str], cwd: Path) -> Path:
-    """The program's own file, which says where its project is."""
-    for part in command:
-        path = cwd / part
-        if path.suffix == ".py" and path.is_file():
-            return path
-    return cwd / "program"

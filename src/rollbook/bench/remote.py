@@ -20,9 +20,8 @@ from typing import Any
 from rollbook.bench import job
 from rollbook.bench.benchmark import Benchmark, open_benchmark
 from rollbook.bench.conditions import Conditions
-from rollbook.bench.launch import script_of
 from rollbook.book.layout import Layout, read_json, write_json
-from rollbook.book.provenance import gather
+from rollbook.book.provenance import gather, script_of
 from rollbook.book.settings import load_settings
 
 ALREADY_TAKEN = 75  # EX_TEMPFAIL: another process has begun this try

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -82,6 +82,15 @@ def gather(layout: Layout, settings: Settings, script: Path | None, save_code: b
         gpus=attempt("the GPUs", lambda: _gpus(smi), no_gpus) if smi else no_gpus,
         problems=problems,
     )
+
+
+def script_of(command: Sequence[str], cwd: Path) -> Path:
+    """The program's own file, which says where its project is."""
+    for part in command:
+        path = cwd / part
+        if path.suffix == ".py" and path.is_file():
+            return path
+    return cwd / "program"
 
 
 def pr_number(environ: Mapping[str, str]) -> int | None:

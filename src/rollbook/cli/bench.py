@@ -135,8 +135,8 @@ def run_cells(
     from rollbook.bench.benchmark import find_or_plan
     from rollbook.bench.conditions import Conditions, CurrentConditions
     from rollbook.bench.executors.choice import Wishes, check, choose_executor
-    from rollbook.bench.launch import script_of
     from rollbook.bench.runner import Runner
+    from rollbook.book.provenance import script_of
     from rollbook.book.settings import load_settings
     from rollbook.cli.bench_board import Board
 
@@ -272,8 +272,8 @@ def _find(name: str) -> Benchmark:
 
 def _provenance(layout: Layout, settings: Settings, cells: Sequence[Cell]) -> Provenance:
     """Of all jobs; programs that are not there are refused before anything is planned."""
-    from rollbook.bench.launch import check_program, script_of
-    from rollbook.book.provenance import gather
+    from rollbook.bench.launch import check_program
+    from rollbook.book.provenance import gather, script_of
 
     for program in {cell.command[0]: cell for cell in cells}.values():
         check_program(program.command, Path.cwd())

@@ -92,8 +92,10 @@ def start(
         if opened.provenance is not None:
             return opened.provenance
         from rollbook.book.provenance import gather as gather_provenance
+        from rollbook.book.provenance import script_of
 
-        return gather_provenance(layout, settings, _script(), save_code)
+        script = script_of(command, Path.cwd()) if command else _script()
+        return gather_provenance(layout, settings, script, save_code)
 
     run = Run(
         layout=layout,
