@@ -98,7 +98,8 @@ def with_weights(learner: Any, book: Path, source: str, only: str | None) -> Any
     if step and not step.isdecimal():
         raise UsageError(f"--init-from {source!r} is not RUN or RUN@STEP", "--init-from 9f2c@50000")
     saved = open_book(book).run(reference).load_checkpoint(int(step) if step else None).tensors["learner"]
-    names = {only} if only else {"actor", "critic"}
+    chosen = {only} if only else {"actor", "critic"}
+    names = chosen | {f"target_{name}" for name in chosen}
     places, structure = jax.tree_util.tree_flatten_with_path(learner.algorithm)
     taken = [_is_part_of(names, path) for path, _ in places]
     if not any(taken):
