@@ -24,6 +24,7 @@ from rollbook.training.setup import Setup, load_algorithm
 
 _CALL_SECONDS = 0.5  # of a compiled call, so that progress, logs and Ctrl-C keep up
 _INSPECTIONS = 100  # of a training at verbosity debug
+OVERESTIMATION_METRICS = ("debug/expected_return", "debug/overestimation")
 _RETURNS_SHOWN = 20  # episodes that the return of the progress line is the mean of
 
 
@@ -272,10 +273,8 @@ class Trainer:
         expected = self.loop.value(learner, found.first_observations)
         if expected is None:
             return {}
-        return {
-            "debug/expected_return": float(expected.mean()),
-            "debug/overestimation": float((expected - found.discounted).mean()),
-        }
+        figures = float(expected.mean()), float((expected - found.discounted).mean())
+        return dict(zip(OVERESTIMATION_METRICS, figures, strict=True))
 
     def _capture(self, learner: Any, step: int) -> None:
         from rollbook.training.videos import record_episode
