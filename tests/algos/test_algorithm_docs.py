@@ -68,7 +68,7 @@ def names_from_update_and_inspect(name: str, spaces: Spaces) -> tuple[set[str], 
 
 
 def names_off_policy(algorithm: Any, spaces: Spaces) -> tuple[set[str], set[str]]:
-    if algorithm.ACTIONS != ("discrete" if spaces.discrete else "continuous"):
+    if ("discrete" if spaces.discrete else "continuous") != algorithm.ACTIONS:
         return set(), set()
     rollout = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[:1] + x.shape[2:], x.dtype), shapes_of_a_rollout(spaces)

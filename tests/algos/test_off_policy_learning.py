@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {
     "batch_size": 64, "hidden_sizes": (32,), "gamma": 0.9, "log_every": 64,
 }  # fmt: skip
 OF_CHOICES = {**SMALL, "lr": 5e-3, "target_every": 10, "epsilon_start": 1.0, "epsilon_end": 0.5}
-OF_NUMBERS = {**SMALL, "lr": 3e-3, "critic_lr": 5e-3, "tau": 0.05}
+OF_NUMBERS = {**SMALL, "lr": 3e-3, "critic_lr": 5e-3, "tau": 0.1}
 DISCRETE: dict[str, Any] = {
     "dqn": (dqn, dqn.Config(**OF_CHOICES)),
     "double dqn": (dqn, dqn.Config(**OF_CHOICES, double=True, huber=False)),
@@ -28,14 +28,20 @@ DISCRETE: dict[str, Any] = {
 }
 CONTINUOUS: dict[str, Any] = {
     "ddpg": (ddpg, ddpg.Config(**OF_NUMBERS, exploration_noise=0.3)),
-    "td3": (td3, td3.Config(**OF_NUMBERS, exploration_noise=0.3)),
+    # With more noise on the target's actions, what follows is worth as much less as the noise costs.
+    "td3": (td3, td3.Config(**OF_NUMBERS, exploration_noise=0.3, target_noise=0.02)),
     "sac": (sac, sac.Config(**OF_NUMBERS, alpha=1e-3, learn_alpha=False)),
 }
 ITERATIONS = 60  # of 64 steps, with 16 updates each
 ANYWHERE = jnp.ones((1, 1))
 
 
-@pytest.fixture(params=DISCRETE)
+def _often(names: Any, *often: str) -> list[Any]:
+    """All of them, but the others among the slow tests."""
+    return [name if name in often else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.fixture(params=_often(DISCRETE, "dqn", "c51", "qrdqn"))
 def discrete(request: pytest.FixtureRequest) -> Any:
     return DISCRETE[request.param]
 
@@ -43,6 +49,12 @@ def discrete(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(params=CONTINUOUS)
 def continuous(request: pytest.FixtureRequest) -> Any:
     return CONTINUOUS[request.param]
+
+
+@pytest.fixture(params=_often({**DISCRETE, **CONTINUOUS}, "dqn", "sac"))
+def broken(request: pytest.FixtureRequest) -> Any:
+    """What each algorithm does with an end is tested with its target; here, that what learns notices."""
+    return {**DISCRETE, **CONTINUOUS}[request.param]
 
 
 def values(algorithm: Any, iterations: int = ITERATIONS) -> Any:
@@ -81,24 +93,6 @@ def test_values_of_choices_are_learned_and_a_time_limit_is_not_the_end_of_the_ta
     np.testing.assert_allclose(values(discrete, 120), [2, 1], atol=0.25)
 
 
-def test_staying_seems_worthless_if_truncation_is_taken_as_termination(
-    discrete: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_truncation_as_termination(monkeypatch)
-
-    stay, leave = values(discrete)
-
-    assert stay < 0.5 < leave
-
-
-def test_leaving_seems_best_if_termination_is_forgotten(discrete: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_termination(monkeypatch)
-
-    stay, leave = values(discrete)
-
-    assert leave > max(stay, 2)
-
-
 # ---- continuous actions ---------------------------------------------------------------------------------------------
 
 
@@ -110,18 +104,26 @@ def test_nothing_lies_beyond_the_end_of_the_task(continuous: Any) -> None:
     assert value_of(continuous, Sale) == pytest.approx(0.2, abs=0.1)
 
 
-def test_a_rent_seems_like_a_sale_if_truncation_is_taken_as_termination(
-    continuous: Any, monkeypatch: pytest.MonkeyPatch
+def test_what_goes_on_seems_to_end_if_truncation_is_taken_as_termination(
+    broken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take_truncation_as_termination(monkeypatch)
 
-    assert value_of(continuous, Rent) < 0.5
+    if broken[0] in (dqn, c51, qrdqn):
+        stay, leave = values(broken)
+        assert stay < 0.5 < leave
+    else:
+        assert value_of(broken, Rent) < 0.5
 
 
-def test_a_sale_seems_like_a_rent_if_termination_is_forgotten(continuous: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ends_seems_to_go_on_if_termination_is_forgotten(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     forget_termination(monkeypatch)
 
-    assert value_of(continuous, Sale) > 1
+    if broken[0] in (dqn, c51, qrdqn):
+        stay, leave = values(broken)
+        assert leave > max(stay, 2)
+    else:
+        assert value_of(broken, Sale) > 1
 
 
 def mirror_error(algorithm: Any) -> float:
@@ -135,9 +137,11 @@ def test_continuous_actions_are_learned(continuous: Any) -> None:
     assert mirror_error(continuous) < 0.15
 
 
+@pytest.mark.parametrize("name", _often(CONTINUOUS, "sac"))
 def test_nothing_is_learned_if_the_actor_goes_down_the_critics_slope(
-    continuous: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    continuous = CONTINUOUS[name]
     right = continuous[0].actor_loss
 
     def flipped(*args: Any) -> Any:
@@ -150,14 +154,14 @@ def test_nothing_is_learned_if_the_actor_goes_down_the_critics_slope(
 
 
 def test_the_temperature_brings_the_entropy_to_its_target() -> None:
-    config = sac.Config(**OF_NUMBERS, alpha=1.0, alpha_lr=1e-2, target_entropy=-1.5)
-    state = learn_values(sac, Rent, config, 100)
+    config = sac.Config(**OF_NUMBERS, alpha=0.1, alpha_lr=1e-2, target_entropy=-1.5)
+    state = learn_values(sac, Rent, config, 150)
 
     policy = state.actor(jnp.ones((1000, 1)))
     _, log_prob = policy.sample_with_log_prob(jnp.asarray(np.random.default_rng(1).normal(size=(1000, 1))))
 
     assert float(-log_prob.mean()) == pytest.approx(-1.5, abs=0.4)
-    assert float(jnp.exp(state.log_alpha)) < 0.5
+    assert 1e-3 < float(jnp.exp(state.log_alpha)) < 1
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

@@ -210,7 +210,7 @@ def test_resume_is_exact(book: Path, algorithm: str, env: str, monkeypatch: pyte
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [
                 ("ddpg", "Pendulum-v1", "device"), ("td3", "Pendulum-v1", "device"), ("c51", "Acrobot-v1", "device"),
-                ("qrdqn", "Acrobot-v1", "device"), ("ddpg", "HalfCheetah-v5", "host"), ("sac", "HalfCheetah-v5", "host"),
+                ("qrdqn", "Acrobot-v1", "device"), ("ddpg", "HalfCheetah-v5", "host"), ("sac", "Hopper-v5", "host"),
                 ("dqn", "CartPole-v1", "host"), ("c51", "CartPole-v1", "host"), ("sac", "Pendulum-v1", "host"),
             ]
         ),
@@ -266,7 +266,7 @@ def test_without_its_replay_a_run_goes_on_and_says_what_that_means(
     assert "it begins empty" in said
     steps = [step for step, _ in metrics_of(resumed)["losses/critic"]]
     # Nothing is learned until there are 128 steps again after the checkpoint at 768.
-    assert [step for step in steps if 768 < step] == list(range(768 + 128, 1281, 64))
+    assert [step for step in steps if step > 768] == list(range(768 + 128, 1281, 64))
 
 
 def test_a_fork_keeps_the_replay_of_its_parent_in_its_own_folder(

@@ -152,6 +152,8 @@ class DeviceLoop(_OffPolicy):
         self.envs = envs
         self.most_at_once = max(STEPS_AT_ONCE // self.steps_per_iteration, 1)
         self._advance = jax.jit(self._several, donate_argnums=0)
+        # Both are asked for their shapes first; compiled apart, they are traced once.
+        self._one, self._trained = jax.jit(self._iteration), jax.jit(self._train)
         self._compiled: Any = None
         self._newest: Replay | None = None
 
@@ -233,12 +235,12 @@ class DeviceLoop(_OffPolicy):
 
     def _several(self, state: DeviceState, key: Key, iterations: Array, count: Array) -> Any:
         """`count` iterations; what they report lies in buffers for the most that one call makes."""
-        _, report = jax.eval_shape(self._iteration, state, key, iterations)
+        _, report = jax.eval_shape(self._one, state, key, iterations)
         buffers = jax.tree.map(lambda x: jnp.zeros((self.most_at_once, *x.shape), x.dtype), report)
 
         def body(number: Array, carry: Any) -> Any:
             state, buffers = carry
-            state, report = self._iteration(state, key, iterations)
+            state, report = self._one(state, key, iterations)
             return state, jax.tree.map(lambda buffer, x: buffer.at[number].set(x), buffers, report)
 
         return jax.lax.fori_loop(0, count, body, (state, buffers))
@@ -256,7 +258,7 @@ class DeviceLoop(_OffPolicy):
             chance, world = drawn
             environment, replay, episodes = self._collect(algorithm.actor, environment, replay, chance, world)
             ready = replay.added >= self._rows_to_start
-            algorithm, metrics = jax.lax.cond(ready, self._train, self._wait, algorithm, replay, chance)
+            algorithm, metrics = jax.lax.cond(ready, self._trained, self._wait, algorithm, replay, chance)
             return (algorithm, environment, replay), (episodes, metrics, ready)
 
         (algorithm, environment, replay), (episodes, metrics, ready) = jax.lax.scan(
@@ -272,7 +274,7 @@ class DeviceLoop(_OffPolicy):
         return self._learn(algorithm, batches, chance.keys)
 
     def _wait(self, algorithm: Any, replay: Replay, chance: Drawn) -> tuple[Any, Metrics]:
-        _, metrics = jax.eval_shape(self._train, algorithm, replay, chance)
+        _, metrics = jax.eval_shape(self._trained, algorithm, replay, chance)
         return algorithm, {name: jnp.zeros(x.shape, x.dtype) for name, x in metrics.items()}
 
     def _collect(self, actor: Any, environment: EnvState, replay: Replay, chance: Drawn, world: Any) -> Any:
