@@ -78,7 +78,7 @@ class Config:
     """units of each hidden layer; images go through the paper's convolutions instead"""
     activation: Activation = "relu"
     """activation of the hidden layers"""
-    log_every: Count = 200
+    log_every: Count = 500
     """steps that logged metrics are means over"""
 
     def __post_init__(self) -> None:

@@ -174,5 +174,12 @@ def _layers(actor: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     else:
         for number, layer in enumerate(torso.layers):
             add(f"hidden{number}", layer.weight, layer.bias, kind="linear", activation=torso.activation)
-    add("head", actor.head.weight, actor.head.bias, kind="linear", activation=None)
+    weight, bias = np.asarray(actor.head.weight), np.asarray(actor.head.bias)
+    if quantiles := getattr(actor, "count", None):  # of each action: their mean is what is acted on
+        weight, bias = weight.reshape(len(weight), -1, quantiles).mean(-1), bias.reshape(-1, quantiles).mean(-1)
+    squashed = "tanh" if getattr(actor, "squashed", False) else None
+    add("head", weight, bias, kind="linear", activation=squashed)
+    if support := getattr(actor, "support", None):  # probabilities of returns, of each action
+        tensors["returns"] = support.returns
+        layers.append({"kind": "expectation", "returns": "returns", "activation": None})
     return tensors, layers
