@@ -128,7 +128,7 @@ class FrameReplay:
         )
         return Batch(
             observation=self._images(columns["frames"][place, env]),  # type: ignore[arg-type]
-            action=columns["action"][place, env],  # type: ignore[arg-type]
+            action=columns["action"][place, env],
             reward=reward,
             terminated=terminated,
             next_observation=self._images(columns["next_frames"][last, env]),  # type: ignore[arg-type]

@@ -174,11 +174,10 @@ def _layers(actor: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     else:
         for number, layer in enumerate(torso.layers):
             add(f"hidden{number}", layer.weight, layer.bias, kind="linear", activation=torso.activation)
-    weight, bias = np.asarray(actor.head.weight), np.asarray(actor.head.bias)
+    head = np.asarray(actor.head.weight), np.asarray(actor.head.bias)
     if quantiles := getattr(actor, "count", None):  # of each action: their mean is what is acted on
-        weight, bias = weight.reshape(len(weight), -1, quantiles).mean(-1), bias.reshape(-1, quantiles).mean(-1)
-    squashed = "tanh" if getattr(actor, "squashed", False) else None
-    add("head", weight, bias, kind="linear", activation=squashed)
+        head = head[0].reshape(len(head[0]), -1, quantiles).mean(-1), head[1].reshape(-1, quantiles).mean(-1)
+    add("head", *head, kind="linear", activation="tanh" if getattr(actor, "squashed", False) else None)
     if support := getattr(actor, "support", None):  # probabilities of returns, of each action
         tensors["returns"] = support.returns
         layers.append({"kind": "expectation", "returns": "returns", "activation": None})

@@ -18,6 +18,6 @@ def make_optimizer(lr: float, max_grad_norm: float | None, epsilon: float = 1e-8
 def descend(
     optimizer: optax.GradientTransformation, parameters: T, gradient: T, state: optax.OptState
 ) -> tuple[T, optax.OptState]:
-    step, state = optimizer.update(gradient, state)  # type: ignore[arg-type]
+    step, state = optimizer.update(gradient, state)
     moved: T = jax.tree.map(lambda x, d: x + d, parameters, step)
     return moved, state
