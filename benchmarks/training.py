@@ -38,11 +38,62 @@ class Work:
     our_steps: int
     their_steps: int
     ours: dict[str, Any]  # of our configuration
-    sb3: dict[str, Any]  # of SB3's and SBX's constructor
+    sb3: dict[str, Any] | None  # of SB3's and SBX's constructor
     num_envs: int
     normalise: bool
     cleanrl: tuple[str, ...] | None  # script and arguments
     times: dict[str, float]  # how many times as fast we promise to be
+    backend: str = "auto"
+    hidden: tuple[int, ...] = (64, 64)
+    policy: str = "MlpPolicy"
+    prints_from: int = 0  # the step after which CleanRL prints its speed, at every hundredth; 0: at every update
+
+
+def off_policy(algo: str, times: dict[str, float]) -> Work:
+    """Networks of 2x256, batches of 256, one update a step."""
+    started = 1_000
+    return Work(
+        algo=algo,
+        env="HalfCheetah-v5",
+        cores=2,
+        our_steps=8_000,
+        their_steps=5_000,
+        ours={"learning_starts": started, "hidden_sizes": (256, 256), "batch_size": 256, "train_every": 1,
+              "lr": 3e-4, "critic_lr": 3e-4},
+        sb3={"learning_starts": started, "batch_size": 256, "train_freq": 1, "gradient_steps": 1,
+             "learning_rate": 3e-4, "gamma": 0.99, "tau": 0.005},
+        num_envs=1,
+        normalise=False,
+        cleanrl=(f"{algo}_continuous_action.py", "--env-id", "HalfCheetah-v5", "--batch-size", "256",
+                 "--learning-starts", str(started)),
+        times=times,
+        hidden=(256, 256),
+        prints_from=started,
+    )  # fmt: skip
+
+
+def value_based(algo: str, times: dict[str, float], backend: str = "auto") -> Work:
+    """Networks of 120 and 84, batches of 128, an update after ten steps: CleanRL's."""
+    started = 5_000
+    return Work(
+        algo=algo,
+        env="CartPole-v1",
+        cores=1,
+        our_steps=400_000 if backend == "auto" else 60_000,
+        their_steps=30_000,
+        ours={"learning_starts": started, "hidden_sizes": (120, 84), "batch_size": 128, "train_every": 10,
+              "updates_per_step": 0.1, "buffer_size": 10_000, "lr": 2.5e-4},
+        sb3={"learning_starts": started, "batch_size": 128, "train_freq": 10, "gradient_steps": 1,
+             "buffer_size": 10_000, "learning_rate": 2.5e-4, "target_update_interval": 500} if algo == "dqn" else None,
+        num_envs=1,
+        normalise=False,
+        # CleanRL has no QR-DQN: its C51, which does the same work but for the loss, stands in for it.
+        cleanrl=("dqn.py" if algo == "dqn" else "c51.py", "--env-id", "CartPole-v1", "--learning-starts", str(started)),
+        times=times,
+        backend=backend,
+        hidden=(120, 84),
+        prints_from=started,
+    )  # fmt: skip
 
 
 PPO = {"gamma": 0.99, "gae_lambda": 0.95, "max_grad_norm": 0.5}
@@ -76,6 +127,29 @@ WORKS = {
         cleanrl=None,  # its script fails on a Gymnasium that has v5: TransformObservation takes other arguments there
         times={"sb3": 4, "sbx": 4},
     ),
+    "sac-halfcheetah": off_policy("sac", {"cleanrl": 3, "sb3": 3, "sbx": 1.4}),
+    "td3-halfcheetah": off_policy("td3", {"sb3": 3, "sbx": 1.5}),
+    "ddpg-halfcheetah": off_policy("ddpg", {"sb3": 3, "sbx": 1.5}),
+    "dqn-cartpole": value_based("dqn", {"cleanrl": 15}),
+    "dqn-cartpole-host": value_based("dqn", {"cleanrl": 3}, backend="host"),
+    "c51-cartpole": value_based("c51", {"cleanrl": 15}),
+    "qrdqn-cartpole": value_based("qrdqn", {"cleanrl": 15}),
+    "dqn-pong": Work(
+        algo="dqn",
+        env="ALE/Pong-v5",
+        cores=2,
+        our_steps=4_000,
+        their_steps=3_000,
+        ours={"learning_starts": 500, "batch_size": 32, "train_every": 4, "updates_per_step": 0.25,
+              "buffer_size": 20_000, "lr": 1e-4},
+        sb3={"learning_starts": 500, "batch_size": 32, "train_freq": 4, "gradient_steps": 1, "buffer_size": 20_000,
+             "learning_rate": 1e-4},
+        num_envs=1,
+        normalise=False,
+        cleanrl=None,  # its wrappers are of an older Gymnasium
+        times={"sb3": 1.3},
+        policy="CnnPolicy",
+    ),
 }  # fmt: skip
 
 
@@ -87,8 +161,9 @@ def train_rollbook(work: Work, folder: Path) -> dict[str, float]:
     from rollbook.training.train import Labels, make_setup, train_one
 
     setup = make_setup(
-        work.algo, work.env, steps=work.our_steps, preset="none", sources=[work.ours], eval_every=0, checkpoint_every=0
-    )
+        work.algo, work.env, steps=work.our_steps, preset="none", sources=[work.ours], eval_every=0, checkpoint_every=0,
+        backend=work.backend, no_save_replay=True,
+    )  # fmt: skip
     seen: list[tuple[int, float]] = []
     compiled: list[float] = []
 
@@ -108,7 +183,15 @@ def train_sb3(work: Work, library: str) -> dict[str, float]:
     package = importlib.import_module("sbx" if library == "sbx" else "stable_baselines3")
     make_vec_env = importlib.import_module("stable_baselines3.common.env_util").make_vec_env
     callbacks = importlib.import_module("stable_baselines3.common.callbacks")
-    env = make_vec_env(work.env, n_envs=work.num_envs, seed=1)
+    assert work.sb3 is not None
+    if work.policy == "CnnPolicy":
+        vec_env = importlib.import_module("stable_baselines3.common.vec_env")
+        make_atari_env = importlib.import_module("stable_baselines3.common.env_util").make_atari_env
+        gymnasium = importlib.import_module("gymnasium")
+        gymnasium.register_envs(importlib.import_module("ale_py"))
+        env = vec_env.VecFrameStack(make_atari_env(work.env, n_envs=1, seed=1, env_kwargs={"frameskip": 1}), n_stack=4)
+    else:
+        env = make_vec_env(work.env, n_envs=work.num_envs, seed=1)
     if work.normalise:
         env = importlib.import_module("stable_baselines3.common.vec_env").VecNormalize(env)
     seen: list[tuple[int, float]] = []
@@ -120,36 +203,59 @@ def train_sb3(work: Work, library: str) -> dict[str, float]:
         def _on_rollout_start(self) -> None:
             seen.append((self.num_timesteps, time.perf_counter()))
 
-    model = getattr(package, work.algo.upper())(
-        "MlpPolicy", env, policy_kwargs={"net_arch": [64, 64]}, seed=1, device="cpu", **work.sb3
-    )
+    shape = {} if work.policy == "CnnPolicy" else {"policy_kwargs": {"net_arch": list(work.hidden)}}
+    model = getattr(package, work.algo.upper())(work.policy, env, seed=1, device="cpu", **shape, **work.sb3)
     model.learn(work.their_steps, callback=Watch())
     return {"steps_per_second": steady(seen, work.their_steps)}
+
+
+# CleanRL's scripts expect the vector environments of Gymnasium 0.29: a reset in the same step, the last observation
+# under its old name. What else they were told of an episode's end goes only to the screen.
+AS_BEFORE = """
+import runpy, sys
+import gymnasium as gym
+class Vector(gym.vector.SyncVectorEnv):
+    def __init__(self, makers, **options):
+        super().__init__(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP, **options)
+    def step(self, actions):
+        *made, infos = super().step(actions)
+        if "final_obs" in infos:
+            infos["final_observation"] = infos.pop("final_obs")
+        infos.pop("final_info", None)
+        return (*made, infos)
+if sys.argv[1] == "off-policy":
+    gym.vector.SyncVectorEnv = Vector
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def train_cleanrl(work: Work, checkout: Path) -> dict[str, float]:
     """CleanRL prints its mean speed since the start; from two of these follows the speed between them."""
     assert work.cleanrl
     script, *arguments = work.cleanrl
-    command = [sys.executable, str(checkout / "cleanrl" / script), *arguments, "--no-cuda"]
+    kind = "off-policy" if work.prints_from else "on-policy"
+    command = [sys.executable, "-c", AS_BEFORE, kind, str(checkout / "cleanrl" / script), *arguments, "--no-cuda"]
     done = subprocess.run(
         [*command, "--total-timesteps", str(work.their_steps)],
         cwd=tempfile.mkdtemp(prefix="rollbook-"), capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(checkout)},
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(done.stderr[-2000:])
     rates = [float(rate) for rate in re.findall(r"SPS:\s*(\d+)", done.stdout)]
-    per = work.their_steps / len(rates)
-    return {
-        "steps_per_second": steady(
-            [((n + 1) * per, (n + 1) * per / rate) for n, rate in enumerate(rates)], work.their_steps
-        )
-    }
+    if work.prints_from:
+        steps = [work.prints_from + 100.0 * (number + 1) for number in range(len(rates))]
+    else:
+        per = work.their_steps / len(rates)
+        steps = [(number + 1) * per for number in range(len(rates))]
+    seen = [(step, step / rate) for step, rate in zip(steps, rates, strict=True)]
+    return {"steps_per_second": steady(seen, work.their_steps)}
 
 
 def steady(seen: list[tuple[int, float]] | list[tuple[float, float]], steps: int) -> float:
     """Steps a second from the first look after the warm-up to the last."""
-    warm = next(look for look in seen if look[0] >= steps * WARM_UP_SHARE)
+    warm = next(look for look in seen if look[0] > steps * WARM_UP_SHARE)
     return (seen[-1][0] - warm[0]) / (seen[-1][1] - warm[1])
 
 
@@ -212,8 +318,9 @@ def tracking_share() -> float:
 
 
 NOTES = """*steps/s* in steady state; *compile* is what a first start waits for, and a second one reads from disk.
-CartPole on one core, HalfCheetah on two; each peer with the number of threads that is best for it. Ours logs every
-episode and every update into a book while it trains."""
+CartPole on one core, HalfCheetah and Pong on two; each peer with the number of threads that is best for it. Ours logs
+every episode and every update (of algorithms with a replay, their means over 200 or 500 steps) into a book while it
+trains. CleanRL's C51 stands in for a QR-DQN, which it has not."""
 
 
 def main() -> None:
@@ -264,7 +371,8 @@ def main() -> None:
 def peers_of(work: Work, options: argparse.Namespace) -> list[str]:
     if not options.peers:
         return []
-    return ["sb3", "sbx", *(["cleanrl"] if options.cleanrl and work.cleanrl else [])]
+    libraries = [] if work.sb3 is None else ["sb3"] if work.policy == "CnnPolicy" else ["sb3", "sbx"]
+    return [*libraries, *(["cleanrl"] if options.cleanrl and work.cleanrl else [])]
 
 
 def answer_as_worker(options: argparse.Namespace) -> dict[str, float]:

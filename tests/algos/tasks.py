@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.experimental.functional import FuncEnv
 
 from rollbook.algos.parts.spaces import Spaces
+from rollbook.training import off_policy
 from rollbook.training.device import DeviceEnvs
 from rollbook.training.on_policy import DeviceLoop
 
@@ -59,6 +60,50 @@ class Mirror(FuncEnv):
 
     def terminal(self, state, rng, params=None):
         return jnp.ones((), bool)
+
+
+class Rent(FuncEnv):
+    """Ask for a rent between -1 and 1, of which 0.5 pays best, 0.2; the time is up after each step, but the task goes
+    on for ever: with gamma 0.9 the best is worth 2, or 0.2 to who takes the time limit as the end.
+    """
+
+    spaces = Spaces(observation=(1,), discrete=False, actions=1, low=(-1.0,), high=(1.0,))
+    limit = 1
+
+    def initial(self, rng, params=None):
+        return jnp.zeros(())
+
+    def transition(self, state, action, rng, params=None):
+        return state
+
+    def observation(self, state, rng, params=None):
+        return jnp.ones(1)
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return 0.2 - jnp.square(action - 0.5).sum()
+
+    def terminal(self, state, rng, params=None):
+        return jnp.zeros((), bool)
+
+
+class Sale(Rent):
+    """The same, but the task ends with each step: the best is worth 0.2, or 2 to who looks beyond the end."""
+
+    def terminal(self, state, rng, params=None):
+        return jnp.ones((), bool)
+
+
+def learn_values(algorithm: Any, task: Any, config: Any, iterations: int, seed: int = 0) -> Any:
+    """The state of an off-policy algorithm after so many iterations on the device."""
+    envs = DeviceEnvs(task(), config.num_envs, task.limit)
+    loop = off_policy.DeviceLoop(envs, algorithm, config, task.spaces, seed, iterations)
+    state = loop.start()
+    done = 0
+    while done < iterations:
+        count = min(loop.most_at_once, iterations - done)
+        state, _ = loop.advance(state, count)
+        done += count
+    return state.learner.algorithm
 
 
 def learn(algorithm: Any, task: Any, config: Any, iterations: int, seed: int = 0) -> Any:

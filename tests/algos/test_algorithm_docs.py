@@ -16,8 +16,9 @@ import pytest
 
 from rollbook.algos.parts.actor_critic import Rollout
 from rollbook.algos.parts.fields import fields_of
+from rollbook.algos.parts.replay import Batch
 from rollbook.algos.parts.spaces import Spaces
-from rollbook.training import trainer
+from rollbook.training import off_policy, trainer
 from rollbook.training.setup import ALGORITHMS, load_algorithm, parse
 
 PAGES = Path(__file__).parents[2] / "docs" / "algorithms"
@@ -52,6 +53,8 @@ def shapes_of_a_rollout(spaces: Spaces) -> Rollout:
 def names_from_update_and_inspect(name: str, spaces: Spaces) -> tuple[set[str], set[str]]:
     """Found by shapes alone: nothing is compiled or computed."""
     algorithm = load_algorithm(name)
+    if algorithm.LOOP == "off_policy":
+        return names_off_policy(algorithm, spaces)
     config = algorithm.Config(num_envs=ENVS, rollout_steps=STEPS, hidden_sizes=(4,))
 
     def learn(key: Any, rollout: Rollout, progress: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -62,6 +65,31 @@ def names_from_update_and_inspect(name: str, spaces: Spaces) -> tuple[set[str], 
     progress = jax.ShapeDtypeStruct((), jnp.float32)
     updated, inspected = jax.eval_shape(learn, jax.random.key(0), shapes_of_a_rollout(spaces), progress)
     return set(updated), set(inspected)
+
+
+def names_off_policy(algorithm: Any, spaces: Spaces) -> tuple[set[str], set[str]]:
+    if ("discrete" if spaces.discrete else "continuous") != algorithm.ACTIONS:
+        return set(), set()
+    rollout = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[:1] + x.shape[2:], x.dtype), shapes_of_a_rollout(spaces)
+    )
+    batch = Batch(
+        rollout.observation,
+        rollout.action,
+        rollout.reward,
+        rollout.terminated,
+        rollout.next_observation,
+        rollout.reward,
+    )
+    config = algorithm.Config(hidden_sizes=(4,))
+
+    def learn(key: Any, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+        state = algorithm.init(key, spaces, config)
+        state, updated = algorithm.update(state, batch, key, config)
+        return updated, algorithm.inspect(state, batch, key, config)
+
+    updated, inspected = jax.eval_shape(learn, jax.random.key(0), batch)
+    return set(updated) | set(off_policy.REPLAY_METRICS), set(inspected) | set(trainer.OVERESTIMATION_METRICS)
 
 
 def levels_from_the_trainer() -> Levels:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollbook.algos import ppo, trpo, vpg
+from rollbook.algos import c51, ddpg, dqn, ppo, qrdqn, sac, td3, trpo, vpg
 from rollbook.algos.parts.actor_critic import explained_variance, make_actor, make_critic
 from rollbook.algos.parts.distributions import Categorical, Gaussian, draw_noise
 from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check, fields_of
@@ -264,7 +264,9 @@ def test_a_value_out_of_bounds_is_named_with_its_bounds(wrong, must: str) -> Non
     assert raised.value.hint == must
 
 
-@pytest.mark.parametrize("algorithm", [ppo, trpo, vpg], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "algorithm", [ppo, trpo, vpg, ddpg, td3, sac, dqn, c51, qrdqn], ids=lambda module: module.__name__
+)
 def test_every_parameter_is_documented(algorithm) -> None:
     undocumented = [field.name for field in fields_of(algorithm.Config).values() if not field.doc]
 

@@ -13,18 +13,25 @@ import numpy as np
 import pytest
 
 import rollbook
+from rollbook.errors import UnsuitableEnvironment
 from rollbook.training.environments import find_environment
 from rollbook.training.host import HostEnvs
 from rollbook.training.setup import Setup
 from rollbook.training.train import Labels, make_setup, train_one
-from rollbook.training.trainer import Trainer
+from rollbook.training.trainer import Trainer, make_machine
 
 SMALL = {"num_envs": 2, "rollout_steps": 64, "minibatches": 2, "epochs": 2, "hidden_sizes": (8,)}
 OTHERS = {"num_envs": 2, "rollout_steps": 64, "value_steps": 5, "hidden_sizes": (8,)}
+OFF_POLICY = {
+    "num_envs": 2, "train_every": 4, "updates_per_step": 0.25, "learning_starts": 128, "buffer_size": 500,
+    "batch_size": 16, "n_step": 2, "hidden_sizes": (8,), "log_every": 64,
+}  # fmt: skip
+CONTINUOUS, DISCRETE = ("ddpg", "td3", "sac"), ("dqn", "c51", "qrdqn")
 
 
 def small_setup(algorithm: str = "ppo", env: str = "CartPole-v1", **changes: Any) -> Setup:
-    config = {**(SMALL if algorithm == "ppo" else OTHERS), **changes.pop("config", {})}
+    usual = SMALL if algorithm == "ppo" else OFF_POLICY if algorithm in (*CONTINUOUS, *DISCRETE) else OTHERS
+    config = {**usual, **changes.pop("config", {})}
     options = {"steps": 1280, "eval_every": 512, "checkpoint_every": 256, "eval_episodes": 2, **changes}
     return make_setup(algorithm, env, preset="none", sources=[config], **options)
 
@@ -125,7 +132,13 @@ def test_one_environment_that_resets_leaves_the_others_alone() -> None:
 # ---- same seed, same numbers; seeds are independent ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("trpo", "Pendulum-v1"), ("vpg", "Hopper-v5")])
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        ("ppo", "CartPole-v1"), ("trpo", "Pendulum-v1"), ("vpg", "Hopper-v5"),
+        ("sac", "Pendulum-v1"), ("td3", "Hopper-v5"), ("c51", "CartPole-v1"),
+    ],
+)  # fmt: skip
 def test_same_seed_same_numbers(book: Path, algorithm: str, env: str) -> None:
     first, second = (train_one(small_setup(algorithm, env), Labels(), None) for _ in range(2))
     other = train_one(dataclasses.replace(small_setup(algorithm, env), seed=2), Labels(), None)
@@ -185,6 +198,90 @@ def test_resume_is_exact(book: Path, algorithm: str, env: str, monkeypatch: pyte
     assert_same(whole, resumed)
 
 
+# Each off-policy algorithm on the device and on the host; n steps, several environments, a replay that goes round.
+@pytest.mark.parametrize(
+    ("algorithm", "env", "backend"),
+    [
+        ("sac", "Pendulum-v1", "device"),
+        ("td3", "HalfCheetah-v5", "host"),
+        ("dqn", "CartPole-v1", "device"),
+        ("qrdqn", "CartPole-v1", "host"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("ddpg", "Pendulum-v1", "device"), ("td3", "Pendulum-v1", "device"), ("c51", "Acrobot-v1", "device"),
+                ("qrdqn", "Acrobot-v1", "device"), ("ddpg", "HalfCheetah-v5", "host"), ("sac", "Hopper-v5", "host"),
+                ("dqn", "CartPole-v1", "host"), ("c51", "CartPole-v1", "host"), ("sac", "Pendulum-v1", "host"),
+            ]
+        ),
+    ],
+)  # fmt: skip
+def test_resume_is_exact_with_a_replay(
+    book: Path, algorithm: str, env: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = small_setup(algorithm, env, backend=backend)
+    whole = train_one(setup, Labels(), None)
+    died = killed_at_second_evaluation(setup, monkeypatch)
+    monkeypatch.setenv("ROLLBOOK_RESUME", died.run_id)
+    resumed = train_one(setup, Labels(), None)
+
+    assert resumed.status == "finished"
+    assert_same(whole, resumed)
+    saved = resumed.load_checkpoint().growing["replay"]
+    assert (saved.first, saved.end) == (1280 // 2 - 250, 1280 // 2)
+
+
+def killed_at_second_evaluation(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> rollbook.RunRecord:
+    class Killed(Exception):
+        pass
+
+    def killed(self: Trainer, *_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_evaluate", _at_second_call(Trainer._evaluate, killed))
+        with pytest.raises(Killed):
+            train_one(setup, Labels(), None)
+    died = rollbook.open().runs("status = 'failed'")[0]
+    assert [checkpoint.step for checkpoint in died.checkpoints()] == [256, 512, 768]
+    return died
+
+
+@pytest.mark.parametrize("damage", ["not saved", "damaged"])
+def test_without_its_replay_a_run_goes_on_and_says_what_that_means(
+    book: Path, damage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup = small_setup("dqn", no_save_replay=damage == "not saved")
+    died = killed_at_second_evaluation(setup, monkeypatch)
+    chunks = list(died.folder.glob("checkpoints/growing/*"))
+    if damage == "not saved":
+        assert chunks == []
+    else:
+        chunks[0].write_bytes(b"x" + chunks[0].read_bytes()[1:])
+    monkeypatch.setenv("ROLLBOOK_RESUME", died.run_id)
+    resumed = train_one(setup, Labels(), None)
+
+    said = capsys.readouterr().err
+    assert ("the replay was not saved" if damage == "not saved" else "the replay cannot be read") in said
+    assert "it begins empty" in said
+    steps = [step for step, _ in metrics_of(resumed)["losses/critic"]]
+    # Nothing is learned until there are 128 steps again after the checkpoint at 768.
+    assert [step for step in steps if step > 768] == list(range(768 + 128, 1281, 64))
+
+
+def test_a_fork_keeps_the_replay_of_its_parent_in_its_own_folder(
+    book: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = train_one(small_setup("dqn"), Labels(), None)
+    monkeypatch.setenv("ROLLBOOK_PARENT", parent.run_id)
+    child = train_one(small_setup("dqn", steps=1536), Labels(), None)
+
+    assert child.run_id != parent.run_id
+    saved = child.load_checkpoint().growing["replay"]
+    assert (saved.first, saved.end) == (1536 // 2 - 250, 1536 // 2)
+    assert sum(len(columns["reward"]) for _, columns in saved) == 250
+
+
 def _at_second_call(usual: Any, other: Any) -> Any:
     calls = []
 
@@ -201,6 +298,73 @@ def test_more_iterations_in_one_call_do_not_change_the_numbers(book: Path, monke
     other = train_one(small_setup(), Labels(), None)
 
     assert_same(one, other)
+
+
+def test_more_iterations_of_a_replay_in_one_call_do_not_change_the_numbers(
+    book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = train_one(small_setup("dqn"), Labels(), None)
+    monkeypatch.setattr("rollbook.training.off_policy.STEPS_AT_ONCE", 1)
+    other = train_one(small_setup("dqn"), Labels(), None)
+
+    assert_same(one, other)
+
+
+def test_no_chance_is_used_twice() -> None:
+    """Stale noise is a quiet mistake: every update and every step has random numbers of its own."""
+    machine = make_machine(small_setup("sac", "Pendulum-v1"))
+    loop: Any = machine.loop
+    drawn = [loop._chance(jax.random.key(1), jnp.int32(iteration), jnp.float32(20)) for iteration in range(3)]
+
+    for name, per in (("noise", 8 * 4 * 2), ("random", 8 * 4 * 2), ("keys", 8 * 2), ("bits", 8 * 2 * 16)):
+        numbers = np.concatenate([np.asarray(getattr(one, name)) for one in drawn])
+        numbers = numbers.reshape(-1, 2) if name == "keys" else numbers.reshape(-1, 1)
+        assert len(np.unique(numbers, axis=0)) == 3 * per, name
+
+
+def test_learning_waits_for_its_first_steps_which_are_random(book: Path) -> None:
+    record = train_one(small_setup("dqn"), Labels(), None)
+
+    assert metrics_of(record)["losses/critic"][0][0] == 128
+    assert metrics_of(record)["charts/replay_size"][:2] == [(128, 128.0), (192, 192.0)]
+    assert metrics_of(record)["charts/replay_size"][-1] == (1280, 500.0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "error"),
+    [
+        ("sac", "CartPole-v1", "sac does not take CartPole-v1, whose actions are discrete"),
+        ("dqn", "Pendulum-v1", "dqn does not take Pendulum-v1, whose actions are continuous"),
+    ],
+)
+def test_an_algorithm_says_which_actions_it_takes(book: Path, algorithm: str, env: str, error: str) -> None:
+    with pytest.raises(UnsuitableEnvironment, match=error):
+        train_one(small_setup(algorithm, env), Labels(), None)
+
+    assert not list(book.glob("tasks/*/*"))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"num_envs": 1, "train_every": 50, "updates_per_step": 1.0, "learning_starts": 100, "log_every": 1},
+        {"num_envs": 3, "train_every": 1, "updates_per_step": 1.0, "learning_starts": 0, "log_every": 100},
+        {"num_envs": 1, "train_every": 1, "updates_per_step": 2.0, "learning_starts": 30, "log_every": 10},
+    ],
+    ids=["fifty updates after fifty steps", "three environments", "two updates a step"],
+)
+@pytest.mark.parametrize("backend", ["device", "host"])
+def test_updates_come_as_often_as_the_schedule_says(book: Path, schedule: dict[str, Any], backend: str) -> None:
+    setup = small_setup("dqn", steps=200, backend=backend, config=schedule)
+    record = train_one(setup, Labels(), None)
+
+    steps = record.checkpoints()[-1].step
+    updates = int(record.load_checkpoint().tensors["learner"]["algorithm"]["updates"])
+    per_training = schedule["num_envs"] * schedule["train_every"]
+    trainings = [step for step in range(per_training, steps + 1, per_training) if step >= schedule["learning_starts"]]
+    # Two steps of each environment have to be there before n steps can be summed up.
+    trainings = [step for step in trainings if step >= 2 * schedule["num_envs"]]
+    assert updates == len(trainings) * round(per_training * schedule["updates_per_step"])
 
 
 # ---- episodes as seen by the task -----------------------------------------------------------------------------------
@@ -256,3 +420,14 @@ def test_debug_metrics_do_not_change_the_training(book: Path) -> None:
     names = [name for name in metrics_of(looked_at) if not name.startswith("debug/")]
     assert {name: metrics_of(looked_at)[name] for name in names} == metrics_of(usual)
     assert {"debug/gradient_norm", "debug/actor_weight_norm", "debug/advantage_p50"} <= metrics_of(looked_at).keys()
+
+
+@pytest.mark.parametrize("backend", ["device", "host"])
+def test_debug_metrics_do_not_change_learning_from_a_replay(book: Path, backend: str) -> None:
+    usual = train_one(small_setup("sac", "Pendulum-v1", backend=backend), Labels(), None)
+    looked_at = train_one(small_setup("sac", "Pendulum-v1", backend=backend), Labels(verbosity="debug"), None)
+
+    found = metrics_of(looked_at)
+    names = [name for name in found if not name.startswith("debug/")]
+    assert {name: found[name] for name in names} == metrics_of(usual)
+    assert {"debug/td_error_p50", "debug/critic_gradient_norm", "debug/overestimation"} <= found.keys()

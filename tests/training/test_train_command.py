@@ -167,14 +167,30 @@ def test_eval_of_a_step_that_was_not_saved_names_the_steps_that_were(cli: Any) -
     assert "256" in answer.err
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-def test_an_exported_policy_acts_the_same_in_numpy(cli: Any, tmp_path: Path, env: str) -> None:
+OFF_POLICY = ["--learning-starts", "64", "--buffer-size", "512", "--hidden-sizes", "8", "--log-every", "64"]
+NORMALISED = ["--set", "normalise_observations=true"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options"),
+    [
+        ("ppo", "CartPole-v1", [*SMALL, *NORMALISED]),
+        ("ppo", "Pendulum-v1", [*SMALL, *NORMALISED]),
+        ("sac", "Pendulum-v1", [*OFF_POLICY, "--train-every", "32", "--updates-per-step", "0.125"]),
+        ("c51", "CartPole-v1", [*OFF_POLICY, "--atoms", "7"]),
+        ("qrdqn", "CartPole-v1", [*OFF_POLICY, "--quantiles", "5"]),
+    ],
+)
+def test_an_exported_policy_acts_the_same_in_numpy(
+    cli: Any, tmp_path: Path, algorithm: str, env: str, options: list[str]
+) -> None:
     from safetensors.numpy import load_file
 
     from rollbook.training.evaluate import host_policy
     from rollbook.training.policies import load_policy
 
-    cli("train", "ppo", env, *SHORT, *SMALL, "--set", "normalise_observations=true")
+    trained = cli("train", algorithm, env, *SHORT, *options)
+    assert trained.code == 0, trained.err
     run = rollbook.open().runs()[0]
     assert cli("export", "policy", run.run_id, "--out", "policy").code == 0
     weights, network = load_file("policy/policy.safetensors"), json.loads(Path("policy/policy.json").read_text())
@@ -206,6 +222,32 @@ def test_weights_of_another_run_are_a_starting_point(cli: Any) -> None:
     np.testing.assert_allclose(before["actor"]["head"]["weight"], after["actor"]["head"]["weight"], atol=1e-6)
     assert not np.allclose(before["critic"]["head"]["weight"], after["critic"]["head"]["weight"])
     assert cli("train", "ppo", "Acrobot-v1", *SHORT, *SMALL, "--init-from", first.run_id).code == 2
+
+
+def test_targets_begin_with_the_weights_of_another_run_as_well(cli: Any) -> None:
+    cli("train", "dqn", "CartPole-v1", *SHORT, *OFF_POLICY)
+    first = rollbook.open().runs()[0]
+
+    answer = cli(
+        "train", "dqn", "CartPole-v1", *SHORT, *OFF_POLICY, "--init-from", first.run_id, "--lr", "1e-30", "--seeds", "9"
+    )
+
+    assert answer.code == 0, answer.err
+    before = first.load_checkpoint().tensors["learner"]["algorithm"]["actor"]["head"]["weight"]
+    after = rollbook.open().runs("seed = 9")[0].load_checkpoint().tensors["learner"]["algorithm"]
+    np.testing.assert_allclose(after["actor"]["head"]["weight"], before, atol=1e-6)
+    np.testing.assert_allclose(after["target_actor"]["head"]["weight"], before, atol=1e-6)
+
+
+def test_the_stored_command_leaves_the_replay_out_again(cli: Any) -> None:
+    cli("train", "dqn", "CartPole-v1", *SHORT, *OFF_POLICY, "--no-save-replay")
+    run = rollbook.open().runs()[0]
+
+    assert run.config["no_save_replay"] is True
+    assert "--no-save-replay" in run.stored().info.command
+    again = cli(*run.stored().info.command[3:], "--print-config")
+    assert again.code == 0, again.err
+    assert "# no_save_replay = True" in again.out
 
 
 def _logged(book: Path) -> bool:

@@ -1,5 +1,7 @@
 """checkpoints/<step>/: manifest.json, with the structure of the saved tree, and tensors.safetensors, with its arrays.
 
+Beside them lies growing/, the chunks of what only grows (rollbook.book.growing), which manifests name.
+
 A checkpoint is written into a hidden folder beside its place and renamed. One that it replaces is first renamed to
 `.<step>.<random>.old`, where readers look too, so that a kill between the two renames loses neither. No pickle is
 ever written or loaded.
@@ -17,12 +19,14 @@ import shutil
 import time as clock
 import warnings
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rollbook.book import tensors as tensor_file
+from rollbook.book.growing import FOLDER as GROWING
+from rollbook.book.growing import GrowingRows, SavedRows, in_place, remove_unnamed, save_rows, saved_rows
 from rollbook.book.trees import Flat, flatten, unflatten, unflatten_like
 from rollbook.errors import CheckpointNotFound, CorruptFile, UsageError
 from rollbook.records import Checkpoint, from_json
@@ -42,6 +46,7 @@ _under_way: set[Path] = set()
 class LoadedCheckpoint:
     checkpoint: Checkpoint
     tensors: Any
+    growing: Mapping[str, SavedRows] = field(default_factory=dict)  # on disk until they are read
 
     @property
     def step(self) -> int:
@@ -63,8 +68,13 @@ def save_checkpoint(
     time: float,
     next_step: int,
     keep: int | None,
+    growing: Mapping[str, GrowingRows] | None = None,
+    after: int | None = None,
 ) -> Checkpoint:
-    """Save a tree of arrays. OSError (a full disk) leaves the checkpoints as they were."""
+    """Save a tree of arrays. OSError (a full disk) leaves the checkpoints as they were.
+
+    Of `growing`, only what the checkpoint of the step `after`, whose way this one goes on, does not have is written.
+    """
     step = check_step(step)
     if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
         raise UsageError(f"keep must be a whole number of at least 1, got {keep!r}", "leave it out to keep all")
@@ -75,11 +85,18 @@ def save_checkpoint(
     folder = run_folder / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     _clear_leftovers(folder)
-    with _aside(folder, step) as aside:
-        _write(aside, manifest, flat)
-        _put_in_place(aside, folder / str(step))
+    written: set[Path] = set()
+    try:
+        if growing:
+            manifest["growing"] = save_rows(folder, growing, _growing_of(folder, after), written)
+        with _aside(folder, step) as aside:
+            _write(aside, manifest, flat)
+            _put_in_place(aside, folder / str(step))
+    finally:
+        in_place(written)
     if keep is not None:
         _remove_oldest(run_folder, step, keep)
+    _remove_unnamed_chunks(folder)
     place = folder / str(step)
     return Checkpoint(**facts, extra=manifest["extra"], bytes=_size(place), path=str(place))
 
@@ -188,6 +205,25 @@ def _remove_oldest(run_folder: Path, new: int, keep: int) -> None:
             shutil.rmtree(gone)
 
 
+def _growing_of(folder: Path, step: int | None) -> Mapping[str, Any]:
+    place = _places(folder).get(-1 if step is None else step)
+    if place is None:
+        return {}
+    try:
+        found: Mapping[str, Any] = _read_manifest(place).get("growing", {})
+    except (CorruptFile, OSError):
+        return {}  # everything is written again
+    return found
+
+
+def _remove_unnamed_chunks(folder: Path) -> None:
+    if not (folder / GROWING).exists():
+        return
+    # What a manifest names that cannot be read just now must stay.
+    with contextlib.suppress(CorruptFile, OSError):
+        remove_unnamed(folder, [_read_manifest(place) for place in _all_places(folder)])
+
+
 def _sync_folder(folder: Path) -> None:
     # Some network filesystems refuse to sync a folder; the files in it are synced by then.
     with contextlib.suppress(OSError):
@@ -219,6 +255,11 @@ def _json_value(value: Any, path: str, depth: int = 0) -> Any:
 
 
 # --- reading
+
+
+def _all_places(folder: Path) -> list[Path]:
+    """Those that are being replaced included."""
+    return [folder / name for name in os.listdir(folder) if _STEP.fullmatch(name) or _REPLACED.fullmatch(name)]
 
 
 def _places(folder: Path) -> dict[int, Path]:
@@ -262,7 +303,7 @@ def _load_place(place: Path, like: Any) -> LoadedCheckpoint:
         raise
     if like is not None:
         tree = unflatten_like(manifest["tree"], arrays, like)
-    return LoadedCheckpoint(_describe(place, manifest), tree)
+    return LoadedCheckpoint(_describe(place, manifest), tree, saved_rows(place.parent, manifest))
 
 
 def _identity(place: Path) -> tuple[int, int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   rollbook train ppo CartPole-v1 --seeds 1,2,3 --steps 500000
-  rollbook train ppo HalfCheetah-v5 --set lr=1e-4 --tags pilot
+  rollbook train sac HalfCheetah-v5 --set lr=1e-4 --tags pilot
   rollbook train ppo --help            every parameter of the algorithm
   rollbook train my_algo.py my_package:MyEnv-v0
 """
@@ -69,6 +69,7 @@ def _write_parameters(algorithm: str, formatter: click.HelpFormatter) -> None:
 @click.option("--eval-episodes", type=int, default=10, show_default=True, metavar="N")
 @click.option("--checkpoint-every", type=int, metavar="N", help="Steps between checkpoints [default: a tenth].")
 @click.option("--keep-checkpoints", type=int, default=3, show_default=True, metavar="N")
+@click.option("--no-save-replay", is_flag=True, help="Small checkpoints; a resume begins with an empty replay.")
 @click.option("--max-episode-steps", type=int, metavar="N", help="Another time limit; it counts as truncation.")
 @click.option("--init-from", metavar="RUN[@STEP]", help="Begin with the weights of another run.")
 @click.option("--only", metavar="NETWORK", help="Of --init-from, take only the actor or the critic.")

@@ -34,6 +34,7 @@ from rollbook.track.values import as_dict, as_number, as_step, check_metric_name
 
 if TYPE_CHECKING:
     from rollbook.book.checkpoints import LoadedCheckpoint
+    from rollbook.book.growing import GrowingRows
 
 FLUSH_SECONDS = 0.4  # a kill loses at most what was logged since; the promise is one second
 MANY_ROWS = 16_384
@@ -78,6 +79,7 @@ class Run:
         self._goes_on_from = goes_on_from
         self._config_changes = config_changes or {}
         self._starting_folder = starting_folder
+        self._saved_at = goes_on_from.step if goes_on_from else None  # the step of the newest checkpoint of our way
         self._process = this_process()
 
         # Metric times never run backwards, whatever is done to the system's clock.
@@ -199,9 +201,18 @@ class Run:
 
     # ---- files --------------------------------------------------------------------------------------------------
 
-    def checkpoint(self, step: int, tensors: Any, extra: Any = None, keep: int | None = None) -> Path | None:
+    def checkpoint(
+        self,
+        step: int,
+        tensors: Any,
+        extra: Any = None,
+        keep: int | None = None,
+        growing: Mapping[str, GrowingRows] | None = None,
+    ) -> Path | None:
         """Save a tree of arrays (numpy, JAX, torch) or a state_dict, and JSON state beside it; keep the newest N.
 
+        `growing` is what only grows at its end (rollbook.book.growing): what the checkpoint before has is not saved
+        again.
         None when the disk does not take it: training goes on, and the end of the run says so."""
         from rollbook.book.checkpoints import save_checkpoint
 
@@ -211,12 +222,12 @@ class Run:
         self._flush()
 
         def save() -> Path:
-            return Path(
-                save_checkpoint(
-                    self.folder, step, tensors, extra=extra, attempt=self.attempt, rows=rows, time=moment,
-                    next_step=next_step, keep=keep,
-                ).path
+            saved = save_checkpoint(
+                self.folder, step, tensors, extra=extra, attempt=self.attempt, rows=rows, time=moment,
+                next_step=next_step, keep=keep, growing=growing, after=self._saved_at,
             )  # fmt: skip
+            self._saved_at = saved.step
+            return Path(saved.path)
 
         return self._try_to_save(f"checkpoint {step}", save)
 

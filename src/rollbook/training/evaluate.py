@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from rollbook.algos.parts.networks import Key
 from rollbook.training.environments import Environment
 from rollbook.training.normaliser import Normaliser
-from rollbook.training.on_policy import Algorithm
 
 LONGEST_EPISODE = 100_000
 _EVALUATION = 2**32 - 3  # in place of an iteration's number
@@ -24,13 +23,15 @@ _EVALUATION = 2**32 - 3  # in place of an iteration's number
 class Evaluation:
     returns: NDArray[Any]
     lengths: NDArray[Any]
+    discounted: NDArray[Any]  # returns, as seen from the first observation
+    first_observations: NDArray[Any]
 
 
 class Evaluator:
     """Whole episodes of the best actions; which ones they are depends on the seed and the step alone."""
 
-    def __init__(self, algorithm: Algorithm, environment: Environment, episodes: int, seed: int) -> None:
-        self.algorithm, self.environment, self.episodes = algorithm, environment, episodes
+    def __init__(self, algorithm: Any, environment: Environment, episodes: int, seed: int, gamma: float = 1.0) -> None:
+        self.algorithm, self.environment, self.episodes, self.gamma = algorithm, environment, episodes, gamma
         self.reseed(seed)
         self._host: Any = None
         if environment.backend == "device":
@@ -44,8 +45,8 @@ class Evaluator:
 
     def __call__(self, actor: Any, normaliser: Normaliser, step: int) -> Evaluation:
         if self.environment.backend == "device":
-            returns, lengths = self._on_device(actor, normaliser, jax.random.fold_in(self._key, step))
-            return Evaluation(np.asarray(returns), np.asarray(lengths))
+            found = self._on_device(actor, normaliser, jax.random.fold_in(self._key, step))
+            return Evaluation(*map(np.asarray, found))
         return self._host_episodes(actor, normaliser, step)
 
     def _device_episodes(self, actor: Any, normaliser: Normaliser, key: Key) -> Any:
@@ -53,31 +54,34 @@ class Evaluator:
         state = self._envs.reset(key)
         # Where an ended episode would begin again does not matter.
         fresh = self._envs.draw(key, ())
-        nothing = jnp.zeros(self.episodes), jnp.zeros(self.episodes, jnp.int32), jnp.zeros(self.episodes, bool)
+        zeros = jnp.zeros(self.episodes)
+        nothing = zeros, jnp.zeros(self.episodes, jnp.int32), zeros, jnp.zeros(self.episodes, bool)
 
         def going(carry: Any) -> Any:
             return ~carry[-1].all()
 
         def step(carry: Any) -> Any:
-            state, key, returns, lengths, ended = carry
+            state, key, returns, lengths, discounted, ended = carry
             key, step_key = jax.random.split(key)
             action = self.algorithm.act(actor, normaliser.observe(state.observation), None)
             keys = jax.random.split(step_key, self.episodes)
             state, made = self._envs.step(state, self._scaled(action), keys, fresh)
             returns = jnp.where(ended, returns, made.episode_return)
             lengths = jnp.where(ended, lengths, made.episode_length)
-            return state, key, returns, lengths, ended | made.terminated | made.truncated
+            weight = jnp.power(self.gamma, (made.episode_length - 1).astype(jnp.float32))
+            discounted = jnp.where(ended, discounted, discounted + weight * made.reward)
+            return state, key, returns, lengths, discounted, ended | made.terminated | made.truncated
 
-        _, _, returns, lengths, _ = jax.lax.while_loop(going, step, (state, key, *nothing))
-        return returns, lengths
+        _, _, returns, lengths, discounted, _ = jax.lax.while_loop(going, step, (state, key, *nothing))
+        return returns, lengths, discounted, state.observation
 
     def _host_episodes(self, actor: Any, normaliser: Normaliser, step: int) -> Evaluation:
         if self._host is None:
             self._host = self.environment.make(training=False)
         act = host_policy(self.algorithm, self.environment, actor, normaliser)
         seeds = np.random.SeedSequence([self.seed, _EVALUATION, step]).generate_state(self.episodes)
-        played = [play(self._host, act, int(seed)) for seed in seeds]
-        return Evaluation(np.array([one[0] for one in played]), np.array([one[1] for one in played]))
+        played = [play_watched(self._host, act, int(seed), self.gamma) for seed in seeds]
+        return Evaluation(*(np.array(column) for column in zip(*played, strict=True)))
 
     def _scaled(self, action: Any) -> Any:
         return self.environment.spaces.to_environment(action)
@@ -87,9 +91,7 @@ class Evaluator:
             self._host.close()
 
 
-def host_policy(
-    algorithm: Algorithm, environment: Environment, actor: Any, normaliser: Normaliser
-) -> Callable[[Any], Any]:
+def host_policy(algorithm: Any, environment: Environment, actor: Any, normaliser: Normaliser) -> Callable[[Any], Any]:
     """The best action for one observation, on the environment's scale."""
     spaces = environment.spaces
     if not spaces.image:
@@ -104,16 +106,40 @@ def host_policy(
     return act
 
 
-def play(env: Any, act: Callable[[Any], Any], seed: int, each: Callable[[], None] = lambda: None) -> tuple[float, int]:
-    """Return and length of one episode; `each` is called at its beginning and after every step.
+def play_watched(env: Any, act: Callable[[Any], Any], seed: int, gamma: float) -> tuple[float, int, float, Any]:
+    """Return and length of one episode, its discounted return, and its first observation."""
+    first: list[Any] = []
+    rewards: list[float] = []
+
+    def watch(observation: Any, reward: float) -> None:
+        if first:
+            rewards.append(reward)
+        else:
+            first.append(np.array(observation))
+
+    total, length = play(env, act, seed, watch=watch)
+    return total, length, float(np.dot(rewards, gamma ** np.arange(len(rewards)))), first[0]
+
+
+def play(
+    env: Any,
+    act: Callable[[Any], Any],
+    seed: int,
+    each: Callable[[], None] = lambda: None,
+    watch: Callable[[Any, float], None] = lambda *_: None,
+) -> tuple[float, int]:
+    """Return and length of one episode; `each` is called at its beginning and after every step, and so is `watch`, with
+    the observation and the reward.
 
     An environment without a time limit may never end: of its episode, the first LONGEST_EPISODE steps count.
     """
     observation, _ = env.reset(seed=seed)
     total, length, over = 0.0, 0, False
     each()
+    watch(observation, 0.0)
     while not over and length < LONGEST_EPISODE:
         observation, reward, terminated, truncated, _ = env.step(act(observation))
         each()
+        watch(observation, float(reward))
         total, length, over = total + float(reward), length + 1, terminated or truncated
     return total, length

@@ -98,7 +98,8 @@ def with_weights(learner: Any, book: Path, source: str, only: str | None) -> Any
     if step and not step.isdecimal():
         raise UsageError(f"--init-from {source!r} is not RUN or RUN@STEP", "--init-from 9f2c@50000")
     saved = open_book(book).run(reference).load_checkpoint(int(step) if step else None).tensors["learner"]
-    names = {only} if only else {"actor", "critic"}
+    chosen = {only} if only else {"actor", "critic"}
+    names = chosen | {f"target_{name}" for name in chosen}
     places, structure = jax.tree_util.tree_flatten_with_path(learner.algorithm)
     taken = [_is_part_of(names, path) for path, _ in places]
     if not any(taken):
@@ -173,5 +174,11 @@ def _layers(actor: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     else:
         for number, layer in enumerate(torso.layers):
             add(f"hidden{number}", layer.weight, layer.bias, kind="linear", activation=torso.activation)
-    add("head", actor.head.weight, actor.head.bias, kind="linear", activation=None)
+    head = np.asarray(actor.head.weight), np.asarray(actor.head.bias)
+    if quantiles := getattr(actor, "count", None):  # of each action: their mean is what is acted on
+        head = head[0].reshape(len(head[0]), -1, quantiles).mean(-1), head[1].reshape(-1, quantiles).mean(-1)
+    add("head", *head, kind="linear", activation="tanh" if getattr(actor, "squashed", False) else None)
+    if support := getattr(actor, "support", None):  # probabilities of returns, of each action
+        tensors["returns"] = support.returns
+        layers.append({"kind": "expectation", "returns": "returns", "activation": None})
     return tensors, layers

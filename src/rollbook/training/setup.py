@@ -24,8 +24,15 @@ ALGORITHMS = {
     "vpg": "vanilla policy gradient with a fitted value function",
     "trpo": "trust region policy optimization",
     "ppo": "proximal policy optimization",
+    "ddpg": "deep deterministic policy gradient",
+    "td3": "twin delayed deep deterministic policy gradient",
+    "sac": "soft actor-critic with a learned temperature",
+    "dqn": "deep Q-network",
+    "c51": "categorical DQN: returns as probabilities of fixed values",
+    "qrdqn": "quantile regression DQN: returns as quantiles",
 }
 _FUNCTIONS = ("Config", "init", "act", "update")
+_MORE_FUNCTIONS = {"off_policy": ("explore",)}  # by LOOP
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _PRESETS = Path(__file__).with_name("presets")
 
@@ -43,6 +50,7 @@ class Setup:
     eval_episodes: int = 10
     checkpoint_every: int = 0  # steps; 0: only at the end
     keep_checkpoints: int = 3
+    no_save_replay: bool = False  # of checkpoints; a resume then begins with an empty one
     max_episode_steps: int | None = None
     capture_video: bool = False
     init_from: str | None = None  # RUN or RUN@STEP, whose weights to begin with
@@ -87,7 +95,8 @@ def load_algorithm(name: str) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)  # a dataclass looks its module up there
     spec.loader.exec_module(module)
-    if missing := [function for function in _FUNCTIONS if not hasattr(module, function)]:
+    functions = (*_FUNCTIONS, *_MORE_FUNCTIONS.get(getattr(module, "LOOP", "on_policy"), ()))
+    if missing := [function for function in functions if not hasattr(module, function)]:
         raise UnknownAlgorithm(
             f"{name} has no {missing[0]}", "see `python -c 'help(\"rollbook.algos\")'` for the functions"
         )

@@ -7,21 +7,24 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from rollbook.errors import TrainingFailed, UnknownAlgorithm
+from rollbook.book.growing import GrowingRows, SavedRows
+from rollbook.errors import CorruptFile, TrainingFailed, UnknownAlgorithm, UnsuitableEnvironment
 from rollbook.track.run import Run, say
+from rollbook.training import off_policy, on_policy
 from rollbook.training.environments import Environment, find_environment
-from rollbook.training.evaluate import Evaluator, host_policy
-from rollbook.training.on_policy import DeviceLoop, HostLoop, Report
+from rollbook.training.evaluate import Evaluation, Evaluator, host_policy
+from rollbook.training.on_policy import Report
 from rollbook.training.setup import Setup, load_algorithm
 
 _CALL_SECONDS = 0.5  # of a compiled call, so that progress, logs and Ctrl-C keep up
 _INSPECTIONS = 100  # of a training at verbosity debug
+OVERESTIMATION_METRICS = ("debug/expected_return", "debug/overestimation")
 _RETURNS_SHOWN = 20  # episodes that the return of the progress line is the mean of
 
 
@@ -62,6 +65,15 @@ class Loop(Protocol):
     def from_tree(self, tree: Any) -> Any: ...
 
 
+@runtime_checkable
+class HasReplay(Protocol):
+    """A loop with a memory that is saved by what is new in it."""
+
+    def growing(self, state: Any) -> dict[str, GrowingRows]: ...
+    def with_growing(self, state: Any, saved: Mapping[str, SavedRows]) -> Any: ...
+    def value(self, learner: Any, observations: Any) -> Any: ...
+
+
 @dataclass(frozen=True)
 class Machine:
     """What is compiled once and serves all seeds of a setup."""
@@ -76,17 +88,44 @@ def make_machine(setup: Setup) -> Machine:
     config = setup.config
     algorithm = load_algorithm(setup.algorithm)
     environment = find_environment(setup.env, setup.backend, setup.max_episode_steps)
-    # Whole rollouts: the last one may go a little beyond the steps that were asked for.
-    iterations = -(-setup.steps // (config.num_envs * config.rollout_steps))
+    _check_suitable(setup, algorithm, environment)
+    kind = getattr(algorithm, "LOOP", "on_policy")
+    if kind not in _LOOPS:
+        hint = " or ".join(f'LOOP = "{one}"' for one in _LOOPS)
+        raise UnknownAlgorithm(f"{setup.algorithm} asks for the loop {kind!r}", f"there is {hint}")
+    steps_per_iteration, device_loop, host_loop = _LOOPS[kind]
+    # Whole iterations: the last one may go a little beyond the steps that were asked for.
+    iterations = -(-setup.steps // steps_per_iteration(config))
     shared = (algorithm, config, environment.spaces, setup.seed, iterations)
     loop: Loop
-    if (kind := getattr(algorithm, "LOOP", "on_policy")) != "on_policy":
-        raise UnknownAlgorithm(f"{setup.algorithm} asks for the loop {kind!r}", 'there is LOOP = "on_policy"')
     if environment.backend == "device":
-        loop = DeviceLoop(environment.on_device(config.num_envs), *shared)
+        loop = device_loop(environment.on_device(config.num_envs), *shared)
     else:
-        loop = HostLoop(environment.on_host(config.num_envs, setup.seed), *shared)
-    return Machine(algorithm, environment, loop, Evaluator(algorithm, environment, setup.eval_episodes, setup.seed))
+        loop = host_loop(environment.on_host(config.num_envs, setup.seed), *shared)
+    evaluator = Evaluator(algorithm, environment, setup.eval_episodes, setup.seed, getattr(config, "gamma", 1.0))
+    return Machine(algorithm, environment, loop, evaluator)
+
+
+_LOOPS: Mapping[str, tuple[Callable[[Any], int], Any, Any]] = {
+    "on_policy": (lambda config: config.num_envs * config.rollout_steps, on_policy.DeviceLoop, on_policy.HostLoop),
+    "off_policy": (off_policy.steps_per_iteration, off_policy.DeviceLoop, off_policy.HostLoop),
+}
+
+
+def _check_suitable(setup: Setup, algorithm: Any, environment: Environment) -> None:
+    """An algorithm's file may say that it is for ACTIONS = "discrete" or "continuous", and not for IMAGES."""
+    spaces = environment.spaces
+    actions = "discrete" if spaces.discrete else "continuous"
+    if getattr(algorithm, "ACTIONS", actions) != actions:
+        raise UnsuitableEnvironment(
+            f"{setup.algorithm} does not take {setup.env}, whose actions are {actions}",
+            "dqn, c51 and qrdqn take discrete actions, ddpg, td3 and sac continuous ones, ppo both",
+        )
+    if spaces.image and not getattr(algorithm, "IMAGES", True):
+        raise UnsuitableEnvironment(
+            f"{setup.algorithm} does not take {setup.env}, whose observations are images",
+            "ppo takes images with any actions; dqn, c51 and qrdqn with discrete ones",
+        )
 
 
 class Trainer:
@@ -116,7 +155,7 @@ class Trainer:
                 rate = count * self.loop.steps_per_iteration / seconds
                 self._at_once = max(round(count * _CALL_SECONDS / seconds), 1)
                 done += count
-                self._log(report, rate)
+                self._log(report, rate, self._step(done))
                 self._after(state, done)
         if done < self.loop.iterations:
             self._save(state, done)
@@ -133,7 +172,23 @@ class Trainer:
         if found is None:
             return self._with_weights_of_another(state), 0
         self._say_what_is_not_exact(found.extra)
-        return self.loop.from_tree(found.tensors), int(found.extra["iterations"])
+        state = self._with_replay(self.loop.from_tree(found.tensors), found.growing)
+        return state, int(found.extra["iterations"])
+
+    def _with_replay(self, state: Any, saved: Mapping[str, SavedRows]) -> Any:
+        if not isinstance(self.loop, HasReplay):
+            return state
+        try:
+            if saved:
+                return self.loop.with_growing(state, saved)
+            why = "was not saved"
+        except CorruptFile as error:
+            why = f"cannot be read ({error.message})"
+        say(
+            f"the replay {why}: it begins empty, and learning waits until it has as many steps as it first waited for",
+            always=True,
+        )
+        return state
 
     def _with_weights_of_another(self, state: Any) -> Any:
         if self.setup.init_from is None:
@@ -174,7 +229,7 @@ class Trainer:
     def _step(self, iterations: int) -> int:
         return iterations * self.loop.steps_per_iteration
 
-    def _log(self, report: Report, rate: float) -> None:
+    def _log(self, report: Report, rate: float, reached: int) -> None:
         for step, total, length in zip(
             report.episode_steps.tolist(), report.episode_returns.tolist(), report.episode_lengths.tolist(), strict=True
         ):
@@ -184,12 +239,11 @@ class Trainer:
         for number, step in enumerate(report.metric_steps):
             for level, chosen in names.items():
                 self.run.log({name: columns[name][number] for name in chosen}, step, level)  # type: ignore[arg-type]
-        step = report.metric_steps[-1]
-        self.run.log({"charts/SPS": rate}, step, "essential")
+        self.run.log({"charts/SPS": rate}, reached, "essential")
         self._check_finite(report)
         self._recent = [*self._recent, *report.episode_returns.tolist()][-_RETURNS_SHOWN:]
         shown = float(np.mean(self._recent)) if self._recent else None
-        self.tell(Progress(self.setup.seed, step, self.total_steps, rate, shown))
+        self.tell(Progress(self.setup.seed, reached, self.total_steps, rate, shown))
 
     def _check_finite(self, report: Report) -> None:
         for name, values in report.metrics.items():
@@ -208,8 +262,19 @@ class Trainer:
             self._step(done),
             "essential",
         )
+        if isinstance(self.loop, HasReplay):
+            self.run.log(lambda: self._overestimation(learner, found), self._step(done), "debug")
         if self.setup.capture_video:
             self._capture(learner, self._step(done))
+
+    def _overestimation(self, learner: Any, found: Evaluation) -> dict[str, float]:
+        """What the critics expected at the beginnings of the episodes, and how much more that is than what came."""
+        assert isinstance(self.loop, HasReplay)
+        expected = self.loop.value(learner, found.first_observations)
+        if expected is None:
+            return {}
+        figures = float(expected.mean()), float((expected - found.discounted).mean())
+        return dict(zip(OVERESTIMATION_METRICS, figures, strict=True))
 
     def _capture(self, learner: Any, step: int) -> None:
         from rollbook.training.videos import record_episode
@@ -221,7 +286,12 @@ class Trainer:
 
     def _save(self, state: Any, done: int) -> None:
         extra = {"iterations": done, "cores": len(os.sched_getaffinity(0))}
-        self.run.checkpoint(self._step(done), self.loop.to_tree(state), extra, keep=self.setup.keep_checkpoints)
+        replay = (
+            self.loop.growing(state) if isinstance(self.loop, HasReplay) and not self.setup.no_save_replay else None
+        )
+        self.run.checkpoint(
+            self._step(done), self.loop.to_tree(state), extra, keep=self.setup.keep_checkpoints, growing=replay
+        )
 
     @contextlib.contextmanager
     def _stop_on_signals(self) -> Iterator[None]:

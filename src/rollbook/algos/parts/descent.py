@@ -1,0 +1,23 @@
+"""One step of Adam (Kingma and Ba 2015) with a limit on the norm of the gradient."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import jax
+import optax
+
+T = TypeVar("T")
+
+
+def make_optimizer(lr: float, max_grad_norm: float | None, epsilon: float = 1e-8) -> optax.GradientTransformation:
+    limit = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
+    return optax.chain(limit, optax.adam(lr, eps=epsilon))
+
+
+def descend(
+    optimizer: optax.GradientTransformation, parameters: T, gradient: T, state: optax.OptState
+) -> tuple[T, optax.OptState]:
+    step, state = optimizer.update(gradient, state)
+    moved: T = jax.tree.map(lambda x, d: x + d, parameters, step)
+    return moved, state

@@ -1,0 +1,120 @@
+"""A ring of past steps, and batches of them with n-step returns.
+
+A row is one step of all environments. Rows are numbered from 0 up for ever; row n lies at place n % rows, so a replay
+that goes on from a checkpoint has every row where it was. What reads (`choose`, `look_ahead`, `sample`) computes in
+numpy or in JAX, after its arguments; `add` is JAX's, and host loops write into their arrays themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rollbook.algos.parts.networks import Array, namespace
+from rollbook.algos.parts.spaces import Spaces
+
+
+class Transition(NamedTuple):
+    """Steps of environments, arrays (..., envs, ...)."""
+
+    observation: Any
+    action: Any
+    reward: Any
+    terminated: Any
+    begins: Any  # the step is the first of an episode, or of what is known of it: the row before belongs to another
+    next_observation: Any  # what the step led to, before any reset
+
+
+class Batch(NamedTuple):
+    """What an update learns from, arrays (batch, ...). The rewards of n steps are summed up, each discounted."""
+
+    observation: Array
+    action: Array
+    reward: Array
+    terminated: Array  # the task ended within the n steps; a time limit is no end
+    next_observation: Array  # after the last of the steps
+    discount: Array  # of what follows: gamma to the number of steps
+
+
+class Replay(NamedTuple):
+    data: Transition  # arrays (rows, envs, ...)
+    added: Array  # rows so far, those that were overwritten included
+
+
+def empty(rows: int, envs: int, spaces: Spaces) -> Replay:
+    def zeros(*shape: int, dtype: Any = jnp.float32) -> Array:
+        return jnp.zeros((rows, envs, *shape), dtype)
+
+    data = Transition(
+        observation=zeros(*spaces.observation),
+        action=zeros(dtype=jnp.int32) if spaces.discrete else zeros(spaces.actions),
+        reward=zeros(),
+        terminated=zeros(dtype=jnp.bool_),
+        begins=zeros(dtype=jnp.bool_),
+        next_observation=zeros(*spaces.observation),
+    )
+    return Replay(data, jnp.int32(0))
+
+
+def add(replay: Replay, step: Transition) -> Replay:
+    """One more row, (envs, ...); the oldest goes once the ring is full."""
+    place = replay.added % replay.data.reward.shape[0]
+    data = jax.tree.map(lambda ring, x: ring.at[place].set(x.astype(ring.dtype)), replay.data, step)
+    return Replay(data, replay.added + 1)
+
+
+def choose(bits: Any, first: Any, end: Any, rows: int, envs: int, n_step: int) -> tuple[Any, Any]:
+    """Places and environments, each step as likely as any other, of the rows `first` to `end` that have n steps ahead.
+
+    `bits` are random 32-bit numbers of any shape. The remainder of a division is not quite uniform: with a million
+    steps, the likeliest is chosen 1.0003 times as often as the least.
+    """
+    xp = namespace(bits)
+    usable = end - first - n_step + 1
+    flat = (bits % xp.asarray(usable * envs).astype(xp.uint32)).astype(xp.int32)
+    return (first + flat // envs) % rows, flat % envs
+
+
+def look_ahead(
+    reward: Any, terminated: Any, begins: Any, place: Any, env: Any, *, n_step: int, gamma: float
+) -> tuple[Any, Any, Any, Any]:
+    """Of n steps from a place: their discounted rewards, whether the task ended, what follows is discounted by, and
+    the place of the last step.
+
+    The steps end early with an episode. A time limit is not the end of the task: a truncated episode looks ahead from
+    its last observation, with the discount of the steps that there were.
+    """
+    xp = namespace(reward)
+    total, ended, last = reward[place, env], terminated[place, env], place
+    discount = xp.full(total.shape, gamma, xp.float32)
+    going = ~ended
+    for number in range(1, n_step):
+        at = (place + number) % reward.shape[0]
+        going = going & ~begins[at, env]
+        total = xp.where(going, total + discount * reward[at, env], total)
+        last = xp.where(going, at, last)
+        discount = xp.where(going, discount * xp.float32(gamma), discount)
+        ended = ended | (going & terminated[at, env])
+        going = going & ~ended
+    return total, ended, discount, last
+
+
+def sample(replay: Replay, bits: Any, *, n_step: int, gamma: float) -> Batch:
+    """Batches in the shape of `bits`."""
+    data = replay.data
+    rows, envs = data.reward.shape[:2]
+    first = namespace(bits).maximum(replay.added - rows, 0)
+    place, env = choose(bits, first, replay.added, rows, envs, n_step)
+    reward, terminated, discount, last = look_ahead(
+        data.reward, data.terminated, data.begins, place, env, n_step=n_step, gamma=gamma
+    )
+    return Batch(
+        observation=data.observation[place, env],
+        action=data.action[place, env],
+        reward=reward,
+        terminated=terminated,
+        next_observation=data.next_observation[last, env],
+        discount=discount,
+    )
