@@ -130,6 +130,8 @@ def _train_and_decide(
     from rollbook.gate.scores import Cell, Choice
 
     execution = {key: given.pop(key) for key in EXECUTION}
+    if name:
+        execution["tags"] = ",".join(filter(None, [execution["tags"], name]))
     start_seed = given.pop("start_seed")
     suite, matrix = given.pop("suite"), {**given, "env_ids": asked["env_ids"], "task": asked["task"]}
     if len(asked["algos"]) > 1:
