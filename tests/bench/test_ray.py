@@ -11,6 +11,8 @@ import pytest
 from bench_traces import start_bench, traces, wait_for
 
 import rollbook
+from rollbook.bench.benchmark import open_benchmark
+from rollbook.book.layout import Layout
 
 # In a process of its own: Ray's test cluster leaves files and children behind, which would be errors here.
 CLUSTER = """
@@ -82,6 +84,18 @@ def test_ctrl_c_stops_what_runs_in_the_cluster(book, cli, project, cluster):
     assert bench.returncode == 130, said
     assert traces("ended") == []
     wait_for(lambda: cli("bench", "status", "--json").json[0]["stopped"] == 1)
+
+
+def test_a_job_stops_by_the_mark_of_its_runner_if_the_cluster_does_not_tell_it(book, cli, project, cluster):
+    (project / "wait-1").touch()
+    bench = start_bench("--num-seeds", 1, "--on", "ray", "--ray-address", cluster.address)
+    wait_for(lambda: len(traces("begun")) == 1)
+    (folder,) = (book / "benchmarks").iterdir()
+    open_benchmark(Layout(book), folder.name).mark_stop(0, 0, "interrupted")
+    said = bench.communicate(timeout=180)
+
+    assert bench.returncode == 1, said
+    assert traces("ended") == []
 
 
 def test_a_ray_that_does_not_answer_is_one_clear_line(book, cli, project, monkeypatch):

@@ -80,6 +80,11 @@ class Running:
             self._launch = dataclasses.replace(self._launch, heartbeat=time.time())
             write_launch(self.folder, self._launch)
 
+    def is_asked_to_stop(self) -> bool:
+        """Whether its runner, who may be on another machine, has marked it so."""
+        path = self.benchmark.mark_path(self.cell, self.number)
+        return any(Path(f"{path}.stop.{why}").exists() for why in ("interrupted", "cancelled"))
+
     def ask_to_stop(self, why: str) -> None:
         self.benchmark.mark_stop(self.cell, self.number, why)
         self._signal(signal.SIGTERM)

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,9 @@ def run_cell(benchmark: Benchmark, cell: int) -> int:
     settings = load_settings(cwd)
     provenance = gather(benchmark.layout, settings, script_of(benchmark.plan.cells[cell].command, cwd))
     conditions = Conditions(settings=settings, provenance=provenance, own_tags=said["tags"], notes=said["notes"])
-    running = job.begin(benchmark, cell, newest.number + 1 if newest else 0, conditions, {})
-    return ALREADY_TAKEN if running is None else _wait(running)
+    with _asked_by_signals() as asked:
+        running = job.begin(benchmark, cell, newest.number + 1 if newest else 0, conditions, {})
+        return ALREADY_TAKEN if running is None else _wait(running, asked)
 
 
 def _end_what_is_left(benchmark: Benchmark, cell: int, number: int) -> None:
@@ -67,28 +68,29 @@ def _end_what_is_left(benchmark: Benchmark, cell: int, number: int) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _wait(running: job.Running) -> int:
-    """Until the program ends. It does not outlive its scheduler: when our parent dies, or asks, it is stopped."""
-    parent = os.getppid()
-    asked: list[float] = []
-
-    def stop(_number: int, _frame: Any) -> None:
-        if not asked:
-            asked.append(time.monotonic())
-            running.ask_to_stop("preempted")
-
+@contextlib.contextmanager
+def _asked_by_signals() -> Iterator[list[int]]:
+    """The signals that ask us to stop. They may come while the program is being started, which then is stopped, too."""
+    came: list[int] = []
     with contextlib.ExitStack() as stack:
         for number in (signal.SIGTERM, signal.SIGINT):
-            stack.callback(signal.signal, number, signal.signal(number, stop))
-        while True:
-            code = running.poll()
-            if code is not None:
-                return code
-            if os.getppid() != parent:
-                stop(0, None)
-            if asked and time.monotonic() - asked[0] > _PATIENCE_SECONDS:
-                running.kill()
-            time.sleep(_POLL_SECONDS)
+            stack.callback(signal.signal, number, signal.signal(number, lambda number, _: came.append(number)))
+        yield came
+
+
+def _wait(running: job.Running, signals: Sequence[int]) -> int:
+    """Until the program ends. It does not outlive its scheduler: when our parent dies, or it is asked to, it stops."""
+    parent = os.getppid()
+    asked_at = None
+    while (code := running.poll()) is None:
+        # A scheduler may lose its word to us (Ray does, now and then), so that the runner leaves a mark as well.
+        if asked_at is None and (signals or os.getppid() != parent or running.is_asked_to_stop()):
+            asked_at = time.monotonic()
+            running.ask_to_stop("preempted")
+        if asked_at is not None and time.monotonic() - asked_at > _PATIENCE_SECONDS:
+            running.kill()
+        time.sleep(_POLL_SECONDS)
+    return code
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -103,7 +103,7 @@ class RayExecutor:
 
     def stop(self, why: str) -> None:
         self._queue.clear()
-        self._watched.asked(self._at_work.values(), why)
+        self._watched.ask_to_stop(self._at_work.values(), why)
         for reference in self._at_work:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.cancel(reference)

@@ -100,7 +100,7 @@ class SlurmExecutor:
 
     def stop(self, why: str) -> None:
         self._queue.clear()
-        self._watched.asked(self._at_work, why)
+        self._watched.ask_to_stop(self._at_work, why)
         cancel(list(self._at_work.values()))
 
     def kill(self) -> None:
