@@ -25,6 +25,7 @@ from rollbook.training.setup import Setup, load_algorithm
 _CALL_SECONDS = 0.5  # of a compiled call, so that progress, logs and Ctrl-C keep up
 _INSPECTIONS = 100  # of a training at verbosity debug
 OVERESTIMATION_METRICS = ("debug/expected_return", "debug/overestimation")
+SUCCESS_METRICS = ("charts/success_rate", "eval/success_rate")  # of environments that know successes
 _RETURNS_SHOWN = 20  # episodes that the return of the progress line is the mean of
 
 
@@ -233,7 +234,8 @@ class Trainer:
         for step, total, length in zip(
             report.episode_steps.tolist(), report.episode_returns.tolist(), report.episode_lengths.tolist(), strict=True
         ):
-            self.run.log({"charts/episodic_return": total, "charts/episodic_length": length}, step, "essential")
+            row = {"charts/episodic_return": total, "charts/episodic_length": length}
+            self.run.log(row | self._success(total), step, "essential")
         names = {level: [name for name in report.metrics if _level(name) == level] for level in ("info", "debug")}
         columns = {name: values.tolist() for name, values in report.metrics.items()}
         for number, step in enumerate(report.metric_steps):
@@ -244,6 +246,11 @@ class Trainer:
         self._recent = [*self._recent, *report.episode_returns.tolist()][-_RETURNS_SHOWN:]
         shown = float(np.mean(self._recent)) if self._recent else None
         self.tell(Progress(self.setup.seed, reached, self.total_steps, rate, shown))
+
+    def _success(self, total: float) -> dict[str, float]:
+        """1 or 0 for each episode, not a mean over some: a resumed run would begin another window."""
+        above = self.machine.environment.success_above
+        return {} if above is None else {SUCCESS_METRICS[0]: float(total > above)}
 
     def _check_finite(self, report: Report) -> None:
         for name, values in report.metrics.items():
@@ -257,11 +264,10 @@ class Trainer:
     def _evaluate(self, state: Any, done: int) -> None:
         learner = self.loop.learner(state)
         found = self.machine.evaluator(learner.algorithm.actor, learner.normaliser, self._step(done))
-        self.run.log(
-            {"eval/return": float(found.returns.mean()), "eval/length": float(found.lengths.mean())},
-            self._step(done),
-            "essential",
-        )
+        row = {"eval/return": float(found.returns.mean()), "eval/length": float(found.lengths.mean())}
+        if (above := self.machine.environment.success_above) is not None:
+            row[SUCCESS_METRICS[1]] = float((found.returns > above).mean())
+        self.run.log(row, self._step(done), "essential")
         if isinstance(self.loop, HasReplay):
             self.run.log(lambda: self._overestimation(learner, found), self._step(done), "debug")
         if self.setup.capture_video:
