@@ -166,7 +166,9 @@ class TableBumps(Bumps):
         for first, place, color in ((first_left, left, RED), (first_right, right, GREEN)):
             canvas.circle(first, self.radius, FAINT)
             canvas.circle(place, self.radius, color)
-        canvas.arrow([moved(first_right, (self.radius + 0.03, 0)), moved(first_right, (self.radius + 0.08, 0))], GREEN, 3)
+        canvas.arrow(
+            [moved(first_right, (self.radius + 0.03, 0)), moved(first_right, (self.radius + 0.08, 0))], GREEN, 3
+        )
         tip = moved(hand, (0.25 * bend[0], 0.25 * bend[1]))
         canvas.line([hand, tip], BLUE if state[12] else ORANGE, 8)
         canvas.circle(hand, 0.06, BLUE if state[12] else ORANGE, INK)

@@ -39,9 +39,7 @@ class Part(gymnasium.ObservationWrapper[NDArray[Any], Any, NDArray[Any]], gymnas
         if structure is None or not isinstance(space, spaces.Box) or space.shape != (sum(n for _, n in structure),):
             raise TypeError(f"{env} does not tell which of its numbers are positions and velocities")
         self._indices = _indices(structure, kept)
-        self.observation_space = spaces.Box(
-            space.low[self._indices], space.high[self._indices], dtype=space.dtype.type
-        )
+        self.observation_space = spaces.Box(space.low[self._indices], space.high[self._indices], dtype=space.dtype.type)
 
     def observation(self, observation: NDArray[Any]) -> NDArray[Any]:
         return observation[self._indices]

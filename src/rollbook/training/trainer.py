@@ -234,8 +234,8 @@ class Trainer:
         for step, total, length in zip(
             report.episode_steps.tolist(), report.episode_returns.tolist(), report.episode_lengths.tolist(), strict=True
         ):
-            row = {"charts/episodic_return": total, "charts/episodic_length": length}
-            self.run.log(row | self._success(total), step, "essential")
+            self.run.log({"charts/episodic_return": total, "charts/episodic_length": length}, step, "essential")
+            self._log_success(SUCCESS_METRICS[0], total, step)
         names = {level: [name for name in report.metrics if _level(name) == level] for level in ("info", "debug")}
         columns = {name: values.tolist() for name, values in report.metrics.items()}
         for number, step in enumerate(report.metric_steps):
@@ -247,10 +247,11 @@ class Trainer:
         shown = float(np.mean(self._recent)) if self._recent else None
         self.tell(Progress(self.setup.seed, reached, self.total_steps, rate, shown))
 
-    def _success(self, total: float) -> dict[str, float]:
-        """1 or 0 for each episode, not a mean over some: a resumed run would begin another window."""
+    def _log_success(self, name: str, returns: Any, step: int) -> None:
+        """While training of each episode, 1 or 0: a mean over some would begin anew where a run is resumed."""
         above = self.machine.environment.success_above
-        return {} if above is None else {SUCCESS_METRICS[0]: float(total > above)}
+        if above is not None:
+            self.run.log({name: float(np.mean(returns > above))}, step, "essential")
 
     def _check_finite(self, report: Report) -> None:
         for name, values in report.metrics.items():
@@ -264,10 +265,12 @@ class Trainer:
     def _evaluate(self, state: Any, done: int) -> None:
         learner = self.loop.learner(state)
         found = self.machine.evaluator(learner.algorithm.actor, learner.normaliser, self._step(done))
-        row = {"eval/return": float(found.returns.mean()), "eval/length": float(found.lengths.mean())}
-        if (above := self.machine.environment.success_above) is not None:
-            row[SUCCESS_METRICS[1]] = float((found.returns > above).mean())
-        self.run.log(row, self._step(done), "essential")
+        self.run.log(
+            {"eval/return": float(found.returns.mean()), "eval/length": float(found.lengths.mean())},
+            self._step(done),
+            "essential",
+        )
+        self._log_success(SUCCESS_METRICS[1], found.returns, self._step(done))
         if isinstance(self.loop, HasReplay):
             self.run.log(lambda: self._overestimation(learner, found), self._step(done), "debug")
         if self.setup.capture_video:
