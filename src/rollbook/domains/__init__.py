@@ -10,8 +10,8 @@ Gymnasium; `make` and `register` import them when called.
 The last form is there because Gymnasium dropped its entry points for plugins in 1.0: a package is registered only
 once it is imported.
 
-`pendulum-p-v0+concat5` is a domain shown by its last five observations; so is any other with any number. Gymnasium's ids
-have no plus: there, `rollbook/pendulum-p-concat5-v0` is the same, for 5 and 20.
+`pendulum-p-v0+concat5` is a domain shown by its last five observations; so is any other with any number. Gymnasium's
+ids have no plus: there, `rollbook/pendulum-p-concat5-v0` is the same, for 5 and 20.
 """
 
 from __future__ import annotations

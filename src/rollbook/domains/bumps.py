@@ -1,4 +1,4 @@
-"""A finger with a compliant joint feels for two bumps that it does not see, and has to push the right-hand one rightwards.
+"""A finger with a compliant joint feels for two bumps that it does not see, and has to push the right-hand one.
 
 Soft, the finger bends and slides over a bump; stiff, it pushes the bump that it meets. Only the hand's place and the
 finger's bend are felt, so that which bump is which has to be remembered.

@@ -1,4 +1,4 @@
-"""The cart-pole by positions or by velocities alone, and one to swing up whose pole has another length in each episode."""
+"""The cart-pole by positions or by velocities alone, and one to swing up whose pole is long or short for an episode."""
 # ruff: noqa: ARG002 - the arguments are FuncEnv's
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Domains that hide a part of their state: what could be seen has names, and a domain's line in the table picks some."""
+"""Domains that hide a part of their state: what could be seen has names, of which the table of domains picks some."""
 # ruff: noqa: ARG002 - the arguments are FuncEnv's
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,7 @@ class PartlySeen(DrawnEnv):
     """An observation is the numbers that `seen` names, in its order. What is not asked for is not computed."""
 
     seen: str  # names of sights, with spaces between
-    limits: Mapping[str, float]  # of every sight, on both sides of zero
+    limits: ClassVar[Mapping[str, float]]  # of every sight, on both sides of zero
 
     def __init__(self, options: dict[str, Any] | None = None) -> None:
         super().__init__(options)

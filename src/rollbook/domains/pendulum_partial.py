@@ -1,7 +1,7 @@
 """The pendulum by its position or its velocity alone, and one whose length is another in each episode.
 
-Position alone lacks the velocity, which two positions tell. Velocity alone lacks the position, which has to be summed up
-from where the pendulum was once recognised. A hidden length shows only in how the pendulum answers to torques.
+Position alone lacks the velocity, which two positions tell. Velocity alone lacks the position, which has to be summed
+up from where the pendulum was once recognised. A hidden length shows only in how the pendulum answers to torques.
 """
 # ruff: noqa: ARG002 - the arguments are FuncEnv's
 

@@ -1,7 +1,7 @@
 """An arm of two links reaches for a goal, which may be shown once only, at the beginning of the episode.
 
-As Gymnasium's Reacher-v5, whose joints have so much inertia of their own that the links' (a thousandth of it) is left out
-here: what remains is solved exactly.
+As Gymnasium's Reacher-v5, whose joints have so much inertia of their own that the links' (a thousandth of it) is left
+out here: what remains is solved exactly.
 """
 # ruff: noqa: ARG002 - the arguments are FuncEnv's
 
@@ -22,7 +22,7 @@ _ARM = "cos1 cos2 sin1 sin2"
 
 
 class Reacher(PartlySeen):
-    """State (9,): angles of the shoulder and the elbow (2), their rates (2), goal (2), last action (2), steps so far."""
+    """State (9,): angles of shoulder and elbow (2), their rates (2), goal (2), last action (2), steps so far."""
 
     seen = f"{_ARM} goal_x goal_y rate1 rate2 gap_x gap_y"  # in Gymnasium's order
     shown_steps = math.inf  # during which the goal can be seen
