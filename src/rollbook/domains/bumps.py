@@ -41,8 +41,8 @@ class Bumps(PartlySeen):
     """
 
     axes = 1
-    half_size = (1.0,)  # of the rail, whose ends stop the hand
-    bump_places = (0.7,)  # as far from the middle as bumps begin
+    half_size: tuple[float, ...] = (1.0,)  # of the rail, whose ends stop the hand
+    bump_places: tuple[float, ...] = (0.7,)  # as far from the middle as bumps begin
     radius = 0.12  # of a bump
     stride = 0.1  # less than the radius: no step jumps over a bump
     gaps = (0.5, 1.0)  # from the left bump to the right one
@@ -71,7 +71,7 @@ class Bumps(PartlySeen):
         return jnp.where(free.any(), tries[jnp.argmax(free)], (left + right) / 2)
 
     def transition(self, state: Array, action: Array, rng: Key, params: None = None) -> Array:
-        hand, left, right, bend, *first, _ = self.parts(state)
+        hand, left, right, bend, first_left, first_right, _ = self.parts(state)
         edge = jnp.array(self.half_size)
         step = self.stride * jnp.clip(action[:-1], -1.0, 1.0)
         after = jnp.clip(hand + step, -edge, edge)
@@ -85,7 +85,8 @@ class Bumps(PartlySeen):
         way = jnp.where(_length(step) > 1e-6, -step, bend)
         on_bump = ~pushes & (nearest < self.radius)
         bend = jnp.where(on_bump, height * way / jnp.maximum(_length(way), 1e-6), 0.0)
-        return _joined(Parts(after, left, right, bend, *first, stiff[None].astype(jnp.float32)))
+        parts = Parts(after, left, right, bend, first_left, first_right, stiff[None].astype(jnp.float32))
+        return _joined(parts)
 
     def _pushed_by(self, finger: Array, bump: Array, pushes: Array) -> Array:
         """A bump gives way until the finger is at its edge."""
@@ -160,9 +161,8 @@ class TableBumps(Bumps):
     def draw(self, canvas: Canvas, state: list[float]) -> None:
         places = [(state[number], state[number + 1]) for number in range(0, 12, 2)]
         hand, left, right, bend, first_left, first_right = places
-        width, height = self.half_size
 
-        canvas.box((0, 0), (2 * width + 0.1, 2 * height + 0.1), SHADE)
+        canvas.box((0, 0), (2 * self.half_size[0] + 0.1, 2 * self.half_size[1] + 0.1), SHADE)
         for first, place, color in ((first_left, left, RED), (first_right, right, GREEN)):
             canvas.circle(first, self.radius, FAINT)
             canvas.circle(place, self.radius, color)

@@ -99,7 +99,7 @@ class VariableCartPole(PartlySeen):
     def reward(self, state: Array, action: Array, next_state: Array, rng: Key, params: None = None) -> Array:
         position, _, angle, spin, _, _ = next_state
         angle = angle - 2 * math.pi * jnp.round(angle / (2 * math.pi))
-        return -0.1 * (angle * angle + 0.01 * spin * spin + position * position)
+        return jnp.multiply(-0.1, angle * angle + 0.01 * spin * spin + position * position)
 
     def terminal(self, state: Array, rng: Key, params: None = None) -> Array:
         return jnp.zeros((), jnp.bool_)

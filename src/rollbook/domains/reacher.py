@@ -75,7 +75,8 @@ class Reacher(PartlySeen):
 
     def reward(self, state: Array, action: Array, next_state: Array, rng: Key, params: None = None) -> Array:
         # As in Gymnasium, an action out of bounds is paid in full although its torque is clipped.
-        return -jnp.linalg.norm(self.fingertip(next_state) - next_state[4:6]) - jnp.sum(action * action)
+        distance = jnp.linalg.norm(self.fingertip(next_state) - next_state[4:6])
+        return jnp.negative(distance + jnp.sum(action * action))
 
     def terminal(self, state: Array, rng: Key, params: None = None) -> Array:
         return jnp.zeros((), jnp.bool_)

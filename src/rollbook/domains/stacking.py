@@ -81,10 +81,10 @@ class Concat(gymnasium.Wrapper[NDArray[Any], Any, NDArray[Any], Any], gymnasium.
         return self.window.reshape(-1).copy(), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, *rest = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         self.window[:-1] = self.window[1:]
         self.window[-1] = observation
-        return self.window.reshape(-1).copy(), *rest
+        return self.window.reshape(-1).copy(), reward, terminated, truncated, info
 
     def go_on_from(self, observation: NDArray[Any]) -> None:
         """The window is all that this wrapper remembers, and the newest observation shows it."""

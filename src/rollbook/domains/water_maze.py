@@ -40,16 +40,16 @@ class WaterMaze(PartlySeen):
         return jnp.concatenate([self.place_swimmer(swimmer_key, platform), jnp.zeros(2), platform, jnp.zeros(2)])
 
     def place_platform(self, key: Key) -> Array:
-        return (1.0 - self.radius) * _in_disc(jax.random.uniform(key, (2,)))
+        return _in_disc(jax.random.uniform(key, (2,)), 1.0 - self.radius)
 
     def place_swimmer(self, key: Key, platform: Array) -> Array:
-        tries = _in_disc(jax.random.uniform(key, (2, _TRIES))).T  # (tries, 2)
+        tries = _in_disc(jax.random.uniform(key, (2, _TRIES)), 1.0).T  # (tries, 2)
         outside = ~self.inside(tries, platform)
         opposite = -0.95 * platform / jnp.maximum(jnp.linalg.norm(platform), 1e-6)
         return jnp.where(outside.any(), tries[jnp.argmax(outside)], opposite)
 
     def inside(self, position: Array, platform: Array) -> Array:
-        return jnp.linalg.norm(position - platform, axis=-1) < self.radius
+        return jnp.less(jnp.linalg.norm(position - platform, axis=-1), self.radius)
 
     def swim(self, velocity: Array, action: Array) -> Array:
         """The velocity of the next step."""
@@ -106,7 +106,7 @@ class DenseWaterMaze(WaterMaze):
         """Of where the step led, before the swimmer is carried off: carrying is no fault."""
         step = self.swim(state[2:4], action)
         position = jnp.where(jnp.linalg.norm(state[:2] + step) < 1.0, state[:2] + step, state[:2])
-        return -jnp.linalg.norm(position - state[4:6])
+        return jnp.negative(jnp.linalg.norm(position - state[4:6]))
 
 
 class SimpleWaterMaze(WaterMaze):
@@ -121,7 +121,7 @@ class SimpleWaterMaze(WaterMaze):
 
     def place_platform(self, key: Key) -> Array:
         angle = jax.random.uniform(key, (), jnp.float32, 0.0, math.tau)
-        return self.distance * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+        return jnp.stack([self.distance * jnp.cos(angle), self.distance * jnp.sin(angle)])
 
     def place_swimmer(self, key: Key, platform: Array) -> Array:
         return jnp.zeros(2)
@@ -131,7 +131,7 @@ class SimpleWaterMaze(WaterMaze):
         return jnp.clip(faster, -self.speed_limit, self.speed_limit)
 
 
-def _in_disc(chance: Array) -> Array:
+def _in_disc(chance: Array, radius: float) -> Array:
     """Any distance from the middle is as likely as any other, and so is any direction."""
-    distance, turn = chance
-    return distance * jnp.stack([jnp.cos(math.tau * turn), jnp.sin(math.tau * turn)])
+    distance, turn = radius * chance[0], math.tau * chance[1]
+    return jnp.stack([distance * jnp.cos(turn), distance * jnp.sin(turn)])
