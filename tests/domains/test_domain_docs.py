@@ -39,5 +39,5 @@ def test_a_row_says_how_long_an_episode_is_and_how_many_numbers_are_seen_and_cho
 def test_a_domain_that_knows_success_says_what_it_is() -> None:
     for section in PAGE.split("\n## ")[1:]:
         names = [name for name in re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE) if name in DOMAINS]
-        if any(DOMAINS[name].success_above is not None for name in names):
+        if "| hidden |" in section and any(DOMAINS[name].success_above is not None for name in names):
             assert "Success:" in section
