@@ -402,6 +402,17 @@ def test_logged_returns_are_unnormalised_and_actions_rescaled(book: Path) -> Non
     assert {length for _, length in metrics_of(record)["charts/episodic_length"]} == {200.0}
 
 
+@pytest.mark.parametrize("backend", ["device", "host"])
+def test_the_success_of_every_episode_and_its_rate_in_evaluations_are_logged(book: Path, backend: str) -> None:
+    setup = small_setup("sac", "bumps-1d-v0+concat2", backend=backend, steps=512, eval_every=256)
+    metrics = metrics_of(train_one(setup, Labels(), None))
+
+    assert [step for step, _ in metrics["charts/success_rate"]] == [s for s, _ in metrics["charts/episodic_return"]]
+    # Of each episode, as its return says: 1 for success, else 0.
+    assert sorted(metrics["charts/success_rate"]) == sorted(metrics["charts/episodic_return"])
+    assert metrics["eval/success_rate"] == metrics["eval/return"]
+
+
 def test_steps_count_environment_steps_of_all_environments(book: Path) -> None:
     record = train_one(small_setup("ppo", "Pendulum-v1"), Labels(), None)
 
