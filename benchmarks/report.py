@@ -14,6 +14,9 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 
+# An installed package has its modules compiled, as those of peers are; without this, each of our processes would do it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:

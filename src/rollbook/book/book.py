@@ -123,8 +123,12 @@ class Book:
 
     def rows(self, query: str, parameters: list[Any] | None = None) -> list[dict[str, Any]]:
         """The answer as a list of dicts."""
-        relation = self.sql(query, parameters)
-        return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
+        columns, rows = self.table(query, parameters)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def table(self, query: str, parameters: list[Any] | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The answer as the names of its columns, and its rows."""
+        return self._engine.table(query, parameters)
 
     def runs(self, where: str | None = None, *, order: str = "started_at desc, run_id") -> list[RunRecord]:
         """Runs for which an SQL condition holds, newest first: `"algo = 'sac' and 'latest' in tags"`."""
@@ -133,7 +137,7 @@ class Book:
 
     def run(self, reference: str) -> RunRecord:
         """The one run whose id begins like this, or whose readable name matches this regular expression."""
-        names = dict(self.sql("select run_id, name from runs").fetchall())
+        names = dict(self.table("select run_id, name from runs")[1])
         matching = match_ids(reference, names) or match_names(reference, names)
         if not matching:
             self._say_if_hidden(reference)

@@ -121,11 +121,11 @@ class Catalog:
 
     def _try_to_write(self, fresh: set[str], settled: list[Entry]) -> bool:
         """False on a full disk, or where the cache goes away."""
-        import duckdb
+        from rollbook.book import duck
 
         try:
             self._write_generation(fresh, settled)
-        except (OSError, duckdb.Error):
+        except (OSError, duck.Error):
             return False
         return True
 
@@ -146,7 +146,7 @@ class Catalog:
         return {name: self.folder / self._generation / f"{name}.parquet" for name in SCHEMAS}
 
     def _load_generation(self) -> None:
-        import duckdb
+        from rollbook.book import duck
 
         try:
             current = (self.folder / "current").read_text()
@@ -157,17 +157,17 @@ class Catalog:
                 return
             runs = quoted(self.folder / current / "runs.parquet")
             index = self.database().execute(f"select run_id, mtime_ns from read_parquet('{runs}')").fetchall()
-        except (OSError, duckdb.Error, ValueError):
+        except (OSError, duck.Error, ValueError):
             self._generation, self._settled = "", {}
             return
         self._generation, self._settled = current, dict(index)
 
     def database(self) -> duckdb.DuckDBPyConnection:
         """For our own files; questions of users are answered elsewhere."""
-        import duckdb
+        from rollbook.book import duck
 
         if self._connection is None:
-            self._connection = duckdb.connect(":memory:")
+            self._connection = duck.connect(":memory:")
         return self._connection
 
     def _write_generation(self, fresh: set[str], settled: list[Entry]) -> None:

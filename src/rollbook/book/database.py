@@ -32,9 +32,9 @@ _VERDICTS = {"number": "BIGINT", "time": "TIMESTAMP", "user": "VARCHAR", "verdic
 
 def open_database(snapshot: Snapshot, packed: PackedMetrics, asked: set[str]) -> duckdb.DuckDBPyConnection:
     """`asked` are the views of the question: the logs of runs at work are read only where they are needed."""
-    import duckdb
+    from rollbook.book import duck
 
-    connection = duckdb.connect(":memory:")
+    connection = duck.connect(":memory:")
     connection.execute("create schema cached")
     if asked & {"metrics", "summaries"}:
         for entry in snapshot.active:

@@ -33,7 +33,7 @@ _HINT = "ask with one SELECT; `rollbook sql 'show tables'` lists what there is"
 
 def check(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
     """Refuse what is not a question; return the names of the tables that it asks."""
-    import duckdb
+    from rollbook.book import duck
 
     if not isinstance(sql, str) or not sql.strip():
         raise QueryInvalid("the query is empty", _HINT)
@@ -45,7 +45,7 @@ def check(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
     inner = sql[explain.end() :] if explain else sql
     try:
         statements = connection.extract_statements(inner)
-    except duckdb.Error as error:
+    except duck.Error as error:
         raise QueryInvalid(first_line(error), _HINT) from None
     if len(statements) != 1:
         raise QueryRefused(f"one statement a call, got {len(statements)}", _HINT)

@@ -140,14 +140,14 @@ class Packs:
 
     def _merge_small(self) -> None:
         """Many small packs, as a book that is asked after each run gets them, become one."""
-        import duckdb
+        from rollbook.book import duck
 
         small = [pack for pack in self._read_all() if pack.left[0] < PACK_BYTES / 8]
         if len(small) <= MERGE_ABOVE:
             return
         merged: dict[str, int] = {}
         parts = []
-        with duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT}) as connection:
+        with duck.connect(":memory:", config={"memory_limit": MEMORY_LIMIT}) as connection:
             # Newest first: what an older one says of the same run is past.
             for number, pack in enumerate(reversed(small)):
                 mine = {run_id: mtime for run_id, mtime in pack.runs.items() if run_id not in merged}

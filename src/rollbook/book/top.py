@@ -69,7 +69,7 @@ def top(
 
 def _choose_metric(book: Book, metric: str | None, chosen: str, given: list[Any]) -> str:
     query = f"select distinct s.name from summaries s join {chosen} r using (run_id)"
-    names = {row[0] for row in book.sql(query, given).fetchall()}
+    names = {name for (name,) in book.table(query, given)[1]}
     if metric in names:
         return str(metric)
     if not names:

@@ -39,7 +39,7 @@ def runs(
     condition = " and ".join(
         [f"({where}\n)" if where else "true", *(["task = '" + task.replace("'", "''") + "'"] if task else [])]
     )
-    counts = dict(book.sql(f"select status, count(*) from runs where {condition} group by status").fetchall())
+    counts = dict(book.table(f"select status, count(*) from runs where {condition} group by status")[1])
     total = sum(counts.values())
     cut = f" limit {limit}" if limit > 0 else ""
     found = book.runs(condition, order=f"started_at desc, run_id{cut}")
@@ -79,7 +79,7 @@ def _finals(book: Book, metrics: tuple[str, ...], run_ids: list[str]) -> dict[st
         f"""select run_id, name, coalesce(final, "last") from summaries where run_id in ({ids}) and name in ({names})"""
     )
     finals: dict[str, dict[str, float]] = {}
-    for run_id, name, value in book.sql(query, list(metrics)).fetchall():
+    for run_id, name, value in book.table(query, list(metrics))[1]:
         finals.setdefault(run_id, {})[name] = value
     return finals
 
@@ -236,17 +236,7 @@ def _ranges(seeds: list[int | None]) -> str:
 @book_option
 def sql(query: str, as_csv: bool, limit: int, as_json: bool) -> None:
     """Ask one SELECT of the views runs, params, tags, metrics, summaries, newest, checkpoints, media, verdicts."""
-    import duckdb
-
-    from rollbook.book.query import explain
-
-    text = sys.stdin.read() if query == "-" else query
-    relation = current_book().sql(text)
-    columns = relation.columns
-    try:
-        rows = relation.fetchall()
-    except duckdb.Error as error:
-        raise explain(error) from None
+    columns, rows = current_book().table(sys.stdin.read() if query == "-" else query)
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif as_csv:
