@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from gymnasium.experimental.functional import FuncEnv
 
 from rollbook.algos.parts.spaces import Spaces
@@ -127,3 +129,8 @@ def mirror_error(policy: Any) -> float:
     """Root mean square of what the best action misses."""
     x = jnp.linspace(-0.8, 0.8, 33)[:, None]
     return float(jnp.sqrt(jnp.square(jnp.clip(policy(x).mode(), -1, 1) - x).mean()))
+
+
+def often(names: Iterable[str], *chosen: str) -> list[Any]:
+    """All of them as parameters of a test, but those that are not chosen among the slow tests."""
+    return [name if name in chosen else pytest.param(name, marks=pytest.mark.slow) for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tasks import Mirror, Treadmill, learn, mirror_error, probability_to_stay
+from tasks import Mirror, Treadmill, learn, mirror_error, often, probability_to_stay
 
 from rollbook.algos import ppo, trpo, vpg
 from rollbook.algos.parts import actor_critic, distributions
@@ -25,17 +25,23 @@ def algorithm(request: pytest.FixtureRequest) -> Any:
     return ALGORITHMS[request.param]
 
 
+@pytest.fixture(params=often(ALGORITHMS, "ppo"))
+def broken(request: pytest.FixtureRequest) -> Any:
+    """What the algorithms share is broken, which one of them notices as well as all of them."""
+    return ALGORITHMS[request.param]
+
+
 def test_a_time_limit_is_not_the_end_of_the_task(algorithm: Any) -> None:
     assert probability_to_stay(learn(algorithm[0], Treadmill, algorithm[1], ITERATIONS)) > 0.9
 
 
-def test_the_same_fails_if_truncation_is_taken_as_termination(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_fails_if_truncation_is_taken_as_termination(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def mistaken(reward: Any, value: Any, next_value: Any, terminated: Any, truncated: Any, **constants: Any) -> Any:
         return advantages(reward, value, next_value, terminated | truncated, truncated, **constants)
 
     monkeypatch.setattr(actor_critic, "advantages", mistaken)
 
-    assert probability_to_stay(learn(algorithm[0], Treadmill, algorithm[1], ITERATIONS)) < 0.1
+    assert probability_to_stay(learn(broken[0], Treadmill, broken[1], ITERATIONS)) < 0.1
 
 
 def test_continuous_actions_are_learned(algorithm: Any) -> None:
@@ -43,35 +49,43 @@ def test_continuous_actions_are_learned(algorithm: Any) -> None:
 
 
 def test_nothing_is_learned_if_the_sign_of_the_advantage_is_flipped(
-    algorithm: Any, monkeypatch: pytest.MonkeyPatch
+    broken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actor_critic, "advantages", lambda *args, **kwargs: -advantages(*args, **kwargs))
 
-    assert mirror_error(learn(algorithm[0], Mirror, algorithm[1], ITERATIONS)) > 0.4
+    assert mirror_error(learn(broken[0], Mirror, broken[1], ITERATIONS)) > 0.4
 
 
 def test_nothing_is_learned_if_the_log_probability_is_of_another_action(
-    algorithm: Any, monkeypatch: pytest.MonkeyPatch
+    broken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = distributions.Gaussian.log_prob
     monkeypatch.setattr(distributions.Gaussian, "log_prob", lambda self, action: right(self, -action))
 
-    assert mirror_error(learn(algorithm[0], Mirror, algorithm[1], ITERATIONS)) > 0.4
+    assert mirror_error(learn(broken[0], Mirror, broken[1], ITERATIONS)) > 0.4
 
 
-@pytest.mark.parametrize(
-    "detail",
-    [
-        {"clip_values": False},
-        {"normalise_advantages": False},
-        {"recompute_advantages": True},
-        {"target_kl": 0.05},
-        {"normalise_observations": True, "normalise_rewards": True},
-        {"activation": "relu", "anneal_lr": True},
-    ],
-    ids=lambda detail: next(iter(detail)),
-)
+DETAILS: list[dict[str, Any]] = [
+    {"clip_values": False},
+    {"normalise_advantages": False},
+    {"activation": "relu", "anneal_lr": True},
+    {"recompute_advantages": True},
+    {"target_kl": 0.05},
+    {"normalise_observations": True, "normalise_rewards": True},
+]
+
+
+def learns_with(**details: Any) -> bool:
+    config = ppo.Config(**{**SMALL, "lr": 1e-2, "entropy_coefficient": 0.0, "initial_log_std": -0.5, **details})
+    return mirror_error(learn(ppo, Mirror, config, ITERATIONS)) < 0.2
+
+
+@pytest.mark.parametrize("some", [slice(3), slice(3, None)], ids=["what is left out", "what is added"])
+def test_ppo_learns_with_several_of_its_details(some: slice) -> None:
+    assert learns_with(**{name: value for detail in DETAILS[some] for name, value in detail.items()})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("detail", DETAILS, ids=lambda detail: next(iter(detail)))
 def test_ppo_learns_with_each_of_its_details(detail: dict[str, Any]) -> None:
-    config = ppo.Config(**{**SMALL, "lr": 1e-2, "entropy_coefficient": 0.0, "initial_log_std": -0.5, **detail})
-
-    assert mirror_error(learn(ppo, Mirror, config, ITERATIONS)) < 0.2
+    assert learns_with(**detail)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tasks import Mirror, Rent, Sale, Treadmill, learn_values
+from tasks import Mirror, Rent, Sale, Treadmill, learn_values, often
 
 from rollbook.algos import c51, ddpg, dqn, qrdqn, sac, td3
 from rollbook.training import device, off_policy
@@ -36,12 +36,7 @@ ITERATIONS = 60  # of 64 steps, with 16 updates each
 ANYWHERE = jnp.ones((1, 1))
 
 
-def _often(names: Any, *often: str) -> list[Any]:
-    """All of them, but the others among the slow tests."""
-    return [name if name in often else pytest.param(name, marks=pytest.mark.slow) for name in names]
-
-
-@pytest.fixture(params=_often(DISCRETE, "dqn", "c51", "qrdqn"))
+@pytest.fixture(params=often(DISCRETE, "dqn", "c51", "qrdqn"))
 def discrete(request: pytest.FixtureRequest) -> Any:
     return DISCRETE[request.param]
 
@@ -51,7 +46,7 @@ def continuous(request: pytest.FixtureRequest) -> Any:
     return CONTINUOUS[request.param]
 
 
-@pytest.fixture(params=_often({**DISCRETE, **CONTINUOUS}, "dqn", "sac"))
+@pytest.fixture(params=often({**DISCRETE, **CONTINUOUS}, "dqn", "sac"))
 def broken(request: pytest.FixtureRequest) -> Any:
     """What each algorithm does with an end is tested with its target; here, that what learns notices."""
     return {**DISCRETE, **CONTINUOUS}[request.param]
@@ -137,7 +132,7 @@ def test_continuous_actions_are_learned(continuous: Any) -> None:
     assert mirror_error(continuous) < 0.15
 
 
-@pytest.mark.parametrize("name", _often(CONTINUOUS, "sac"))
+@pytest.mark.parametrize("name", often(CONTINUOUS, "sac"))
 def test_nothing_is_learned_if_the_actor_goes_down_the_critics_slope(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -330,6 +330,7 @@ def test_a_missing_object_is_listed_as_missing(book, cli, project):
 # ---- demo
 
 
+@pytest.mark.slow
 def test_a_demo_that_did_not_learn_says_so_and_fails(book, cli, monkeypatch):
     """Too short to learn anything: nothing is worse, so the gate must not say that it is. CI runs the real one."""
     monkeypatch.setattr(demo, "STEPS", {"Pendulum-v1": 2048})

@@ -81,6 +81,8 @@ def _unite_metrics(
 ) -> None:
     create(connection, "cached.active_metrics", _METRICS, [])
     for entry in active:
+        import duckdb  # noqa: F401 - makes connections take Arrow tables
+
         from rollbook.book.run_folder import run_series
 
         # Into a table of the database's own: what is only registered is not seen by its cursors.
