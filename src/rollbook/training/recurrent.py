@@ -84,6 +84,8 @@ class DeviceLoop(_Remembering, off_policy.DeviceLoop):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._prepare()
+        # Compiled as a whole: one by one, its many small steps would each be compiled.
+        self._sample = jax.jit(lambda ring, bits: sample_sequences(ring, bits, **self.sequence))
 
     def start(self) -> Any:
         key = jax.random.fold_in(self._key, off_policy._FIRST_EPISODES)
@@ -123,8 +125,8 @@ class DeviceLoop(_Remembering, off_policy.DeviceLoop):
             return {}
         key = jax.random.fold_in(jax.random.fold_in(self._key, off_policy._INSPECTION), learner.iteration)
         bits = jax.random.bits(key, (self.config.batch_size,))
-        batch = sample_sequences(ring, bits, **self.sequence)
-        found = jax.device_get(self._inspect(learner, batch, key))  # type: ignore[arg-type]
+        batch: Any = self._sample(ring, bits)
+        found = jax.device_get(self._inspect(learner, batch, key))
         return {name: float(value) for name, value in found.items()}
 
     def _iteration(self, state: Any, key: Key, iterations: Array) -> Any:
