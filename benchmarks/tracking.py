@@ -237,9 +237,9 @@ def _living_child_seconds(pid: int) -> float:
 def slow_down(rows: int, folder: Path) -> dict[str, Any]:
     """Percent that a loop of 100 us of work a step gets slower when each step logs ten metrics.
 
-    Virtual machines change their speed by the second, so stretches of a hundred steps with and without logging follow
-    each other at once, and the median of their differences counts. To it comes all the CPU time of the background
-    thread in a loop that always logs, which is more than it can take from the loop.
+    Virtual machines change their speed by the second, so stretches of some steps with and without logging follow each
+    other at once, and the median of their ratios counts. To it comes all the CPU time of the background thread in a
+    loop that always logs, which is more than it can take from the loop, by the loop's own time.
     """
     import numpy as np
 
@@ -249,9 +249,7 @@ def slow_down(rows: int, folder: Path) -> dict[str, Any]:
         for _ in range(repetitions):
             matrix @ matrix
 
-    began = time.perf_counter()
-    work(20_000)
-    repetitions = max(round(WORK_SECONDS / ((time.perf_counter() - began) / 20_000)), 1)
+    repetitions = 10  # until the loop has said how many are 100 us, which it goes on doing
 
     tool = start_rollbook(folder)
     values = _values(rows)
@@ -266,21 +264,23 @@ def slow_down(rows: int, folder: Path) -> dict[str, Any]:
                 log(row, step)
         return time.perf_counter() - began
 
-    differences, without = [], []
+    ratios, without = [], []
     for number, first in enumerate(range(0, rows, STRETCH)):
         if number % 2:  # the order alternates, so that a machine that gets slower favours neither
             plain, logged = stretch(first, None), stretch(first, tool.log)
         else:
             logged, plain = stretch(first, tool.log), stretch(first, None)
-        differences.append(logged - plain)
+        ratios.append(logged / plain)
         without.append(plain)
-    background = time.process_time() - time.thread_time()
+        repetitions = max(round(repetitions * STRETCH * WORK_SECONDS / plain), 1)
+    background, began = time.process_time() - time.thread_time(), time.perf_counter()
     for first in range(0, rows, STRETCH):
         stretch(first, tool.log)
     background = time.process_time() - time.thread_time() - background
+    share = background / (time.perf_counter() - began)
     tool.finish()
-    added = statistics.median(differences) / STRETCH + background / rows
-    return {"percent": 100 * added / WORK_SECONDS, "step_us": statistics.median(without) / STRETCH * 1e6}
+    step = statistics.median(without) / STRETCH
+    return {"percent": 100 * (statistics.median(ratios) - 1 + share), "step_us": step * 1e6, "background": 100 * share}
 
 
 _START = """

@@ -260,6 +260,9 @@ def test_an_anchor_catches_what_small_steps_add_up_to(cli, book):
     assert answer.json["anchor"]["outcome"] == "regression"
     assert "against the anchor v1.0" in answer.json["sentence"]
 
+    (book.parent / "rollbook.toml").write_text('anchor = "v1.0"')
+    assert cli("gate", "new", "--margin", "10").code == 1
+
 
 def test_a_verdict_is_journalled(cli, two_versions):
     cli("gate", "pr-7")

@@ -54,7 +54,7 @@ def bench(cli, seeds):
 
 
 def gate(cli, *arguments):
-    return cli("gate", "--adaptive", *COMMAND, "--against", "latest", "--margin", "5", *arguments)
+    return cli("gate", *arguments, "--adaptive", *COMMAND, "--against", "latest", "--margin", "5")
 
 
 def seeds_of(book, where):
@@ -66,10 +66,11 @@ def test_a_clear_drop_is_found_with_three_seeds(cli, book, project):
     bench(cli, 10)
     commit(project, level=80)
 
-    answer = gate(cli, "--json")
+    answer = gate(cli, "pr-9", "--json")
 
     assert answer.code == 1, answer.err
     assert answer.json["outcome"] == "regression"
+    assert seeds_of(book, "list_contains(tags, 'pr-9')") == [1, 2, 3]
     assert [look["seeds"] for look in answer.json["adaptive"]["looks"]] == [3]
     assert seeds_of(book, "not list_contains(tags, 'latest')") == [1, 2, 3]
     assert "3 seeds: regression, 0 cells undecided, alpha spent 0.0115 of 0.05" in answer.err

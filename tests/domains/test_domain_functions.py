@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from one_of_each import ONE_OF_EACH
 
 from rollbook.domains import DOMAINS, make
 
@@ -20,7 +21,8 @@ def random_actions(env: Any, *shape: int) -> Any:
     rng = np.random.default_rng(4)
     if isinstance(env.action_space, spaces.Discrete):
         return rng.integers(env.action_space.n, size=shape, dtype=np.int32)
-    return rng.uniform(env.action_space.low, env.action_space.high, (*shape, 1)).astype(np.float32)
+    space = env.action_space
+    return rng.uniform(space.low, space.high, (*shape, *space.shape)).astype(np.float32)
 
 
 def random_walk(env: Any, start: Any, actions: Any) -> Any:
@@ -38,7 +40,7 @@ def random_walk(env: Any, start: Any, actions: Any) -> Any:
     return jax.lax.scan(step, start, actions)[1]
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_random_walks_in_one_compiled_scan_stay_in_the_observation_space(name: str) -> None:
     env = make(DOMAINS[name])
     space = env.observation_space
@@ -57,7 +59,7 @@ def test_random_walks_in_one_compiled_scan_stay_in_the_observation_space(name: s
     assert ended.dtype == np.bool_
     # Walks of different keys differ, and one walk moves.
     assert len(np.unique(observations[:, -1, 0])) > 1
-    assert np.all(np.ptp(observations, axis=1) > 0)
+    assert np.all(np.ptp(observations[..., 0], axis=1) > 0)
 
 
 @pytest.mark.parametrize(("name", "angles"), [("Acrobot-v1", 2), ("Pendulum-v1", 1)])
@@ -73,7 +75,7 @@ def test_no_angle_gives_a_sine_or_cosine_above_one(name: str, angles: int) -> No
     assert np.abs(observations[:, : 2 * angles]).max() == 1.0
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_compiled_and_uncompiled_steps_agree(name: str) -> None:
     env = make(DOMAINS[name])
     state, action = env.initial(KEY), random_actions(env)
@@ -146,7 +148,7 @@ def has_color(image: Any, color: str) -> bool:
     return bool(np.any(np.all(image == wanted, axis=-1)))
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_two_states_make_two_pictures_and_one_state_makes_one(name: str) -> None:
     env = make(DOMAINS[name])
     state = env.initial(KEY)

@@ -131,15 +131,19 @@ def score_of(run: rollbook.RunRecord | None, metric: str) -> float:
 def sources_digest(bar: Bar) -> str:
     """Of all that a training's numbers come from, but the parameters: what its algorithm and its loops import."""
     source = PROJECT / "src"
-    found = set((source / "rollbook" / "domains").glob("*.py")) if bar.env in DOMAINS else set()
+    found: set[Path] = set()
     loop = load_algorithm(bar.algo).LOOP
     todo = [f"rollbook.algos.{bar.algo}", f"rollbook.training.{loop}"]
+    if bar.env in DOMAINS:  # its own file alone: a new domain trains no other anew
+        todo.append(DOMAINS[bar.env].entry_point.partition(":")[0])
     while todo:
         file = (source / todo.pop().replace(".", "/")).with_suffix(".py")
         if file in found or not file.exists():
             continue
         found.add(file)
-        imports = re.findall(r"^from (rollbook\.(?:algos|training)[\w.]*) import (.*)", file.read_text(), re.MULTILINE)
+        imports = re.findall(
+            r"^from (rollbook\.(?:algos|training|domains)[\w.]*) import (.*)", file.read_text(), re.MULTILINE
+        )
         for package, names in imports:
             todo += [package, *(f"{package}.{name.strip()}" for name in names.split(","))]
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(found))).hexdigest()[:12]

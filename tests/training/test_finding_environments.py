@@ -100,6 +100,72 @@ def test_a_time_limit_of_the_users_own_counts() -> None:
     env.close()
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("env_id", "backend", "size"),
+    [
+        ("pendulum-p-v0", "device", 2),
+        ("pendulum-p-v0+concat5", "device", 10),
+        ("CartPole-v1+concat3", "device", 12),
+        ("HalfCheetah-v5-p", "host", 8),
+        ("HalfCheetah-v5-v", "host", 9),
+        ("Ant-v5-p", "host", 13 + 78),
+        ("HalfCheetah-v5-p+concat3", "host", 24),
+        ("MountainCar-v0+concat2", "device", 4),
+    ],
+)
+def test_an_id_says_what_is_seen_and_how_much_of_it_at_once(env_id: str, backend: str, size: int) -> None:
+    environment = find_environment(env_id)
+    env = environment.make(training=False)
+
+    assert (environment.backend, environment.spaces.observation) == (backend, (size,))
+    assert env.reset(seed=1)[0].shape == (size,)
+    env.close()
+
+
+@pytest.mark.parametrize("env_id", ["pendulum-p-v0+concat5", "rollbook/pendulum-p-concat5-v0", "Pendulum-v1+concat5"])
+def test_a_stack_is_there_on_the_host_too(env_id: str) -> None:
+    environment = find_environment(env_id, "host")
+
+    assert environment.backend == "host"
+    assert environment.spaces.observation == ((15,) if env_id.startswith("P") else (10,))
+
+
+def test_a_part_of_what_has_no_parts_is_refused() -> None:
+    with pytest.raises(UnsuitableEnvironment, match="does not tell which of its numbers are positions") as raised:
+        find_environment("LunarLander-v3-p")
+    assert "-p and -v are for MuJoCo" in str(raised.value.hint)
+    with pytest.raises(UnsuitableEnvironment, match="only vectors can be stacked"):
+        find_environment("ALE/Breakout-v5+concat5")
+    with pytest.raises(UnknownEnvironment, match="there is no environment 'Walker-v5-p'"):
+        find_environment("Walker-v5-p")
+
+
+def test_only_episodes_of_the_usual_length_say_whether_they_were_a_success() -> None:
+    assert find_environment("car-v0").success_above == 0.5
+    assert find_environment("car-v0", "host").success_above == 0.5
+    assert find_environment("car-v0+concat20").success_above == 0.5
+    assert find_environment("car-v0", max_episode_steps=30).success_above is None
+    assert find_environment("CartPole-v1").success_above is None
+    assert find_environment("Hopper-v5").success_above is None
+
+
+def test_stacked_observations_go_on_exactly_from_a_snapshot() -> None:
+    environment = find_environment("HalfCheetah-v5-p+concat4")
+    first, second = (environment.on_host(2, seed) for seed in (1, 2))
+    actions = np.random.default_rng(3).uniform(-1, 1, (12, 2, 6)).astype(np.float32)
+    first.reset()
+    second.reset()
+    for action in actions[:6]:
+        first.step(action)
+    second.from_tree(first.to_tree(), 1)
+
+    for action in actions[6:]:
+        one, other = first.step(action)[0], second.step(action)[0]
+        np.testing.assert_array_equal(one.next_observation, other.next_observation)
+        np.testing.assert_array_equal(one.reward, other.reward)
+
+
 MUJOCO = ["HalfCheetah", "Hopper", "Walker2d", "Swimmer", "Ant", "Humanoid", "Reacher", "InvertedDoublePendulum"]
 CLASSIC = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
 

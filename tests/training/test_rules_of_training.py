@@ -254,10 +254,9 @@ def test_without_its_replay_a_run_goes_on_and_says_what_that_means(
     setup = small_setup("dqn", no_save_replay=damage == "not saved")
     died = killed_at_second_evaluation(setup, monkeypatch)
     chunks = list(died.folder.glob("checkpoints/growing/*"))
-    if damage == "not saved":
-        assert chunks == []
-    else:
-        chunks[0].write_bytes(b"x" + chunks[0].read_bytes()[1:])
+    assert bool(chunks) == (damage == "damaged")
+    for chunk in chunks:
+        chunk.write_bytes(b"x" + chunk.read_bytes()[1:])
     monkeypatch.setenv("ROLLBOOK_RESUME", died.run_id)
     resumed = train_one(setup, Labels(), None)
 
@@ -298,6 +297,27 @@ def test_more_iterations_in_one_call_do_not_change_the_numbers(book: Path, monke
     other = train_one(small_setup(), Labels(), None)
 
     assert_same(one, other)
+
+
+def test_images_are_learned_from_and_a_game_begins_anew_after_a_resume(
+    book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the replay holds is then exactly what was played, and no n steps cross the border."""
+    config = {"num_envs": 1, "train_every": 8, "updates_per_step": 0.125, "learning_starts": 16, "buffer_size": 64,
+              "batch_size": 2, "log_every": 16}  # fmt: skip
+    changes = {"config": config, "steps": 32, "eval_every": 0, "checkpoint_every": 16}
+    first = train_one(small_setup("dqn", "ALE/Pong-v5", **changes), Labels(), None)
+    monkeypatch.setenv("ROLLBOOK_RESUME", first.run_id)
+    record = train_one(small_setup("dqn", "ALE/Pong-v5", **(changes | {"steps": 48})), Labels(), None)
+
+    assert "cannot be saved within an episode: its episodes begin anew" in capsys.readouterr().err
+    assert [step for step, _ in metrics_of(record)["losses/critic"]] == [16, 32, 48]
+    saved = record.load_checkpoint().growing
+    columns = [columns for _, columns in saved["replay"]]
+    assert np.flatnonzero(np.concatenate([chunk["begins"] for chunk in columns])).tolist() == [0, 32]
+    stored = saved["frames"].end
+    assert 2 <= stored <= 1 + 32 + 1 + 16  # a frame a step, and one for each beginning; none for one that stands still
+    assert max(chunk["next_frames"].max() for chunk in columns) == stored - 1
 
 
 def test_more_iterations_of_a_replay_in_one_call_do_not_change_the_numbers(
@@ -380,6 +400,17 @@ def test_logged_returns_are_unnormalised_and_actions_rescaled(book: Path) -> Non
     returns = [value for _, value in metrics_of(record)["charts/episodic_return"]]
     assert all(-2000 < value < -100 for value in returns)
     assert {length for _, length in metrics_of(record)["charts/episodic_length"]} == {200.0}
+
+
+@pytest.mark.parametrize("backend", ["device", "host"])
+def test_the_success_of_every_episode_and_its_rate_in_evaluations_are_logged(book: Path, backend: str) -> None:
+    setup = small_setup("sac", "bumps-1d-v0+concat2", backend=backend, steps=512, eval_every=256)
+    metrics = metrics_of(train_one(setup, Labels(), None))
+
+    assert [step for step, _ in metrics["charts/success_rate"]] == [s for s, _ in metrics["charts/episodic_return"]]
+    # Of each episode, as its return says: 1 for success, else 0.
+    assert sorted(metrics["charts/success_rate"]) == sorted(metrics["charts/episodic_return"])
+    assert metrics["eval/success_rate"] == metrics["eval/return"]
 
 
 def test_steps_count_environment_steps_of_all_environments(book: Path) -> None:

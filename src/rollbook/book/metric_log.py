@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,17 @@ _HEAD = struct.Struct("<4sII")
 _LENGTH = struct.Struct("<I")
 
 KeySet = tuple[str, tuple[str, ...]]  # level, metric names
-RowAppender = tuple[Callable[..., bytes], Callable[[bytes], None]]  # pack a row, extend the buffer
+Values = Callable[[dict[str, Any]], Iterable[Any]]
+# What appends a row: how many names it has; the values of a dict with these names, in their order (KeyError where one
+# is missing); the packing of (step, time, *values); the appending. A plain tuple is the fastest to take apart.
+RowAppender = tuple[int, Values, Callable[..., bytes], Callable[[bytes], None]]
+
+
+def _values_of(names: tuple[str, ...]) -> Values:
+    if len(names) == 1:
+        (name,) = names
+        return lambda data: (data[name],)
+    return itemgetter(*names)
 
 
 class KeyRows:
@@ -47,7 +58,7 @@ class KeyRows:
         self.names = names
         self._rows = bytearray()
         self._struct = struct.Struct(f"<qd{len(names)}d")
-        self.appender: RowAppender = (self._struct.pack, self._rows.extend)
+        self.appender: RowAppender = (len(names), _values_of(names), self._struct.pack, self._rows.extend)
 
     def __len__(self) -> int:
         return len(self._rows) // self._struct.size
@@ -89,13 +100,17 @@ def encode(blocks: list[Block]) -> bytes:
     table = [[block.level, block.names, len(block)] for block in blocks]
     header = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     header += b" " * (-(len(header) + _LENGTH.size) % 8)
-    payload = b"".join((_LENGTH.pack(len(header)), header, *(block.packed for block in blocks)))
-    return _HEAD.pack(MAGIC, len(payload), _checksum(payload)) + payload
+    payload = [_LENGTH.pack(len(header)), header, *(block.packed for block in blocks)]
+    size = sum(map(len, payload))
+    return b"".join((_HEAD.pack(MAGIC, size, _checksum(size, payload)), *payload))
 
 
-def _checksum(payload: bytes | memoryview) -> int:
+def _checksum(size: int, payload: Iterable[bytes | memoryview]) -> int:
     # The length is part of it: a flipped length field would otherwise point a reader at the wrong bytes.
-    return zlib.crc32(payload, zlib.crc32(_LENGTH.pack(len(payload))))
+    checksum = zlib.crc32(_LENGTH.pack(size))
+    for part in payload:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
 
 
 @dataclass(frozen=True)
@@ -172,7 +187,7 @@ def _intact_frame(view: memoryview, position: int) -> memoryview | None:
     if magic != MAGIC or length > len(view) - start:
         return None
     payload = view[start : start + length]
-    return payload if _checksum(payload) == checksum else None
+    return payload if _checksum(length, [payload]) == checksum else None
 
 
 def _is_torn(view: memoryview, position: int) -> bool:

@@ -37,6 +37,8 @@ class Settings:
     """A larger file is left out of the code snapshot and named in it."""
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Live outputs besides the book and the verbosity of each: console, csv, tensorboard."""
+    anchor: str | None = None
+    """Tag of a release that `rollbook gate` holds every candidate against, besides its baseline."""
     memory_limit: str = "1500MB"
     """What a query may use."""
     query_seconds: float = 60.0
@@ -53,6 +55,7 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
     "exclude": list,
     "max_file_bytes": int,
     "outputs": dict,
+    "anchor": str,
     "memory_limit": str,
     "query_seconds": (int, float),
 }

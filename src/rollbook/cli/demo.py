@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 TASK = "demo"
 AGENT = "agent.py"
-STEPS = {"Pendulum-v1": 40_000, "cartpole-continuous-v0": 40_000}
+STEPS = {"Pendulum-v1": 50_000, "cartpole-continuous-v0": 50_000}
 PARAMETERS = {
     "num_envs": 4,
-    "rollout_steps": 1024,
-    "minibatches": 64,
+    "rollout_steps": 512,
+    "minibatches": 16,
     "epochs": 10,
     "lr": 1e-3,
     "gamma": 0.9,
@@ -53,7 +53,7 @@ def demo(seeds: int) -> int:
     folder = Path.cwd() / "rollbook-demo"
     folder.mkdir(exist_ok=True)
     path = Path(chosen_path() or folder / "book")
-    say(f"Three versions of an agent, {seeds} seeds each on {' and '.join(STEPS)}, in {relative(folder)}/\n")
+    say(f"Versions of an agent, {seeds} seeds each on {' and '.join(STEPS)}, in {relative(folder)}/\n")
 
     say(f"1  The baseline: {AGENT} is our PPO.")
     _train(folder, path, "baseline", _LINE, seeds)
@@ -62,8 +62,8 @@ def demo(seeds: int) -> int:
     _train(folder, path, "candidate", _BUG, seeds)
     book = open_book(path)
     caught = _gate(book, "candidate", folder / "report-candidate")
-    say(f"\n3  The fix:\n\n   -{_BUG}   +{_FIX}")
-    _train(folder, path, "fixed", _FIX, seeds)
+    say(f"\n3  The fix. Two seeds will do, if they log the same numbers as the baseline's:\n\n   -{_BUG}   +{_FIX}")
+    _train(folder, path, "fixed", _FIX, 2)
     passed = _gate(open_book(path), "fixed", folder / "report-fixed")
 
     if caught != "regression" or passed not in ("identical", "equivalent", "no regression", "improvement"):

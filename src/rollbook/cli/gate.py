@@ -57,7 +57,7 @@ def gate() -> None:
 @click.option("--metric", metavar="NAME", help="[default: eval/return if logged, else charts/episodic_return]")
 @click.option("--margin", metavar="10%", help="How much worse is acceptable: 10%, 1.0sd or 25 [default: as frozen].")
 @click.option("--alpha", type=float, default=0.05, show_default=True, metavar="P", help="The risk of a false alarm.")
-@click.option("--anchor", metavar="TAG", help="Another baseline that must hold, too: the last release.")
+@click.option("--anchor", metavar="TAG", help="A release to hold it against, too [default: anchor in rollbook.toml].")
 @click.option("--allow-failed", is_flag=True, help="Leave out runs that crashed or diverged; the verdict says so.")
 @click.option("--report", metavar="DIR", help="Write report.html, report.md, report.json and figures there.")
 @click.option("--github", is_flag=True, help="Add the verdict to the summary of a GitHub Actions step.")
@@ -90,10 +90,12 @@ def run(
     CANDIDATE is a tag or a version of the code. A cell is a task with an algorithm and an environment; the unit is a
     training seed. The verdict goes to the journal.
     """
+    from rollbook.book.settings import load_settings
     from rollbook.gate.decide import Question, decide
     from rollbook.gate.filters import parse_filters
 
     asked = {key: given.pop(key) for key in _ASKED}
+    asked["anchor"] = asked["anchor"] or load_settings().anchor
     if filters:
         if candidate or against or candidate_where or against_where:
             raise UsageError("--filters name both sides already", "leave out CANDIDATE, --against and the conditions")
@@ -128,6 +130,8 @@ def _train_and_decide(
     from rollbook.gate.scores import Cell, Choice
 
     execution = {key: given.pop(key) for key in EXECUTION}
+    if name:
+        execution["tags"] = ",".join(filter(None, [execution["tags"], name]))
     start_seed = given.pop("start_seed")
     suite, matrix = given.pop("suite"), {**given, "env_ids": asked["env_ids"], "task": asked["task"]}
     if len(asked["algos"]) > 1:

@@ -46,13 +46,16 @@ def evaluate(
         "max": float(returns.max()),
         "length": float(lengths.mean()),
     }
+    if (above := policy.environment.success_above) is not None:
+        answer["success"] = float((returns > above).mean())
     if video:
         answer["video"] = str(_save_video(policy, record, seed, Path(out)))
     if as_json:
         print_json([answer | {"returns": returns.tolist(), "lengths": lengths.tolist()}])
         return
-    for name in ("episodes", "mean", "std", "min", "max", "length"):
-        print(f"{name:<9} {number(answer[name])}")
+    for name in ("episodes", "mean", "std", "min", "max", "length", "success"):
+        if name in answer:
+            print(f"{name:<9} {number(answer[name])}")
     if video:
         say(f"video: {relative(Path(answer['video']))}")
 

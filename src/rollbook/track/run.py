@@ -44,8 +44,16 @@ LAST_TRY_SECONDS = 5.0
 PROVENANCE_SECONDS = 30.0
 
 _FIRST_STEP = -(2**63)
+# What appending a row in the fast way ends in, where its names or values ask for more.
+_UNUSUAL = (KeyError, AttributeError, struct.error, TypeError, ValueError, ArithmeticError, RuntimeError, Warning)
 
 Metrics = Mapping[str, Any]
+
+
+class _Appenders(dict[tuple[str, ...], RowAppender]):
+    """Of one level, by names. Asking a row for the usual names takes less time than finding out which it has."""
+
+    usual: RowAppender  # from the first row on
 
 
 class Run:
@@ -93,7 +101,7 @@ class Run:
         self._last_step = next_step - 1 if self._flushed_rows else None  # the largest that was flushed
         # Rows by whether the book takes them; those it does not are for the outputs alone.
         self._rows: dict[bool, list[KeyRows]] = {True: [], False: []}
-        self._appenders: dict[str, dict[tuple[str, ...], RowAppender]] = {}
+        self._appenders: dict[str, _Appenders] = {}
         self._set_verbosity(verbosity)
         self._problems: list[str] = []
         self._said: set[str] = set()
@@ -127,14 +135,16 @@ class Run:
         if step is None:
             step = self._step + 1
         try:
-            pack, extend = appenders[tuple(data)]
-            extend(pack(step, monotonic() + self._clock_offset, *data.values()))
-        except (KeyError, struct.error, TypeError, ValueError, ArithmeticError, RuntimeError, Warning):
+            size, values_of, pack, extend = appenders.usual
+            if len(data) != size:
+                size, values_of, pack, extend = appenders[tuple(data)]
+            extend(pack(step, monotonic() + self._clock_offset, *values_of(data)))
+        except _UNUSUAL:
             step = self._log_with_care(data, step, level)
         self._step = step
 
     def _log_with_care(self, data: dict[str, Any], step: Any, level: str) -> int:
-        """The first row of a key set, and rows whose values need more than `float()`."""
+        """The first row of a key set, names that are not the usual ones, and values that need more than `float()`."""
         whole_step = as_step(step)
         names = tuple(data)
         if not names:
@@ -150,7 +160,7 @@ class Run:
                 rows = KeyRows(level, names)
                 self._rows[LEVELS[level] <= LEVELS[self.verbosity]].append(rows)
                 appenders[names] = rows.appender
-            pack, extend = appenders[names]
+            appenders.usual = _, _, pack, extend = appenders[names]
         extend(pack(whole_step, self._now(), *values))
         return whole_step
 
@@ -418,7 +428,7 @@ class Run:
             )
         self.verbosity = verbosity
         most = max([LEVELS[verbosity], *(output.verbosity for output in self._outputs)])
-        self._appenders = {level: {} for level, rank in LEVELS.items() if rank <= most}
+        self._appenders = {level: _Appenders() for level, rank in LEVELS.items() if rank <= most}
 
     def _work(self) -> None:
         beat_at = poll_at = time.monotonic()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -16,6 +17,8 @@ from gymnasium import spaces as gym_spaces
 
 from rollbook import domains
 from rollbook.algos.parts.spaces import Spaces
+from rollbook.domains.mujoco_part import Kept, Part
+from rollbook.domains.stacking import Concat
 from rollbook.errors import UnknownEnvironment, UnsuitableEnvironment, UsageError, did_you_mean
 from rollbook.training import atari
 from rollbook.training.device import DeviceEnvs
@@ -37,13 +40,50 @@ class Environment:
     max_episode_steps: int | None
     domain: domains.Domain | None
     make: Callable[..., gymnasium.Env[Any, Any]]  # a host environment; render=True for frames, "human" for a window
+    success_above: float | None = None  # the return above which an episode is a success, where there is such a thing
 
     def on_device(self, count: int) -> DeviceEnvs:
         assert self.domain and self.max_episode_steps
         return DeviceEnvs(domains.make(self.domain), count, self.max_episode_steps)
 
     def on_host(self, count: int, seed: int) -> HostEnvs:
-        return HostEnvs(self.make, count, seed)
+        return _StackingEnvs(self.make, count, seed)
+
+
+class _StackingEnvs(HostEnvs):
+    """Also goes on exactly where observations are stacked: the one that was saved is all that the wrapper remembers."""
+
+    def from_tree(self, tree: dict[str, Any], iteration: int) -> None:
+        super().from_tree(tree, iteration)
+        for env, observation in zip(self.envs, self.observation, strict=True):
+            if isinstance(env, Concat):
+                env.go_on_from(observation)
+
+
+class _View(NamedTuple):
+    """What an id says of how an environment is to be seen: `HalfCheetah-v5-p+concat5`."""
+
+    env_id: str  # of the environment itself
+    kept: Kept | None = None
+    stacked: int = 1
+
+    def of(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        try:
+            if self.kept:
+                env = Part(env, self.kept)
+            return Concat(env, self.stacked) if self.stacked > 1 else env
+        except TypeError as error:
+            env.close()
+            raise UnsuitableEnvironment(
+                f"{self.env_id}: {error}", "-p and -v are for MuJoCo, +concat5 for observations that are vectors"
+            ) from None
+
+
+def _view(env_id: str) -> _View:
+    stacked = re.fullmatch(r"(.+)\+concat([1-9]\d*)", env_id)
+    name, count = (stacked[1], int(stacked[2])) if stacked else (env_id, 1)
+    part = re.fullmatch(r"(.+-v\d+)-([pv])", name)
+    return _View(part[1], "p" if part[2] == "p" else "v", count) if part else _View(name, None, count)
 
 
 def find_environment(
@@ -57,23 +97,31 @@ def find_environment(
         env = domains.make(domain)
         limit = max_episode_steps or domain.max_episode_steps
         spaces = to_spaces(env_id, env.observation_space, env.action_space)
-        domains.register()
-        return Environment(env_id, "device", spaces, limit, domain, _maker(domain.env_id, limit))
+        make = _domain_maker(domain, limit)
+        return Environment(env_id, "device", spaces, limit, domain, make, _success_above(domain, limit))
     if backend == "device":
         raise UnknownEnvironment(
             f"{env_id!r} is no functional domain, so it cannot run on the device",
             did_you_mean(env_id, domains.DOMAINS) or "--backend host runs any Gymnasium environment",
         )
     if domain and not domain.twin_of:
-        domains.register()
-        env_id = domain.env_id
-    return _host_environment(env_id, max_episode_steps)
+        return _host_environment(domain.env_id, _domain_maker(domain, max_episode_steps), max_episode_steps, domain)
+    view = _view(env_id)
+    _import_plugins(view.env_id)
+    return _host_environment(env_id, _maker(view, max_episode_steps), max_episode_steps)
 
 
-def _host_environment(env_id: str, max_episode_steps: int | None) -> Environment:
-    _import_plugins(env_id)
+def _success_above(domain: domains.Domain, limit: int) -> float | None:
+    """Of episodes that are shorter or longer than meant, the return says something else."""
+    return domain.success_above if limit == domain.max_episode_steps else None
 
-    make = _maker(env_id, max_episode_steps)
+
+def _host_environment(
+    env_id: str,
+    make: Callable[..., gymnasium.Env[Any, Any]],
+    max_episode_steps: int | None,
+    domain: domains.Domain | None = None,
+) -> Environment:
     with _explained(env_id):
         probe = make()
     try:
@@ -81,16 +129,25 @@ def _host_environment(env_id: str, max_episode_steps: int | None) -> Environment
         limit = max_episode_steps or (probe.spec.max_episode_steps if probe.spec else None)
     finally:
         probe.close()
-    return Environment(env_id, "host", spaces, limit, None, make)
+    success_above = _success_above(domain, limit) if domain and limit else None
+    return Environment(env_id, "host", spaces, limit, None, make, success_above)
 
 
-def _maker(env_id: str, max_episode_steps: int | None) -> Callable[..., gymnasium.Env[Any, Any]]:
+def _domain_maker(domain: domains.Domain, max_episode_steps: int | None) -> Callable[..., gymnasium.Env[Any, Any]]:
+    domains.register()
+    alone = dataclasses.replace(domain, name=domain.name.partition("+")[0], stacked=1)
+    return _maker(_View(alone.env_id, None, domain.stacked), max_episode_steps)
+
+
+def _maker(view: _View, max_episode_steps: int | None) -> Callable[..., gymnasium.Env[Any, Any]]:
+    env_id = view.env_id
+
     def make(*, render: bool | str = False, training: bool = True) -> gymnasium.Env[Any, Any]:
         options = {"render_mode": "rgb_array" if render is True else render} if render else {}
         if atari.is_atari(env_id):
-            return atari.make(env_id, max_episode_steps, training=training, **options)
+            return view.of(atari.make(env_id, max_episode_steps, training=training, **options))
         env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **options)
-        return _as_array(env)
+        return view.of(_as_array(env))
 
     return make
 

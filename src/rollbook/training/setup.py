@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import importlib
 import importlib.util
 import sys
@@ -93,6 +94,12 @@ def load_algorithm(name: str) -> types.ModuleType:
     path = Path(name)
     if not path.is_file():
         raise UnknownAlgorithm(f"there is no file {name}", "give the path of a file with Config, init, act and update")
+    return _load_file(path.absolute(), path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _load_file(path: Path, mtime_ns: int) -> types.ModuleType:  # noqa: ARG001 - a file that has changed is another
+    """Once: the next seed has the same classes, and with them what was compiled."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -101,7 +108,7 @@ def load_algorithm(name: str) -> types.ModuleType:
     functions = (*_FUNCTIONS, *_MORE_FUNCTIONS.get(getattr(module, "LOOP", "on_policy"), ()))
     if missing := [function for function in functions if not hasattr(module, function)]:
         raise UnknownAlgorithm(
-            f"{name} has no {missing[0]}", "see `python -c 'help(\"rollbook.algos\")'` for the functions"
+            f"{path.name} has no {missing[0]}", "see `python -c 'help(\"rollbook.algos\")'` for the functions"
         )
     return module
 

@@ -25,6 +25,7 @@ from rollbook.training.setup import Setup, load_algorithm
 _CALL_SECONDS = 0.5  # of a compiled call, so that progress, logs and Ctrl-C keep up
 _INSPECTIONS = 100  # of a training at verbosity debug
 OVERESTIMATION_METRICS = ("debug/expected_return", "debug/overestimation")
+SUCCESS_METRICS = ("charts/success_rate", "eval/success_rate")  # of environments that know successes
 _RETURNS_SHOWN = 20  # episodes that the return of the progress line is the mean of
 
 
@@ -235,6 +236,7 @@ class Trainer:
             report.episode_steps.tolist(), report.episode_returns.tolist(), report.episode_lengths.tolist(), strict=True
         ):
             self.run.log({"charts/episodic_return": total, "charts/episodic_length": length}, step, "essential")
+            self._log_success(SUCCESS_METRICS[0], total, step)
         names = {level: [name for name in report.metrics if _level(name) == level] for level in ("info", "debug")}
         columns = {name: values.tolist() for name, values in report.metrics.items()}
         for number, step in enumerate(report.metric_steps):
@@ -245,6 +247,12 @@ class Trainer:
         self._recent = [*self._recent, *report.episode_returns.tolist()][-_RETURNS_SHOWN:]
         shown = float(np.mean(self._recent)) if self._recent else None
         self.tell(Progress(self.setup.seed, reached, self.total_steps, rate, shown))
+
+    def _log_success(self, name: str, returns: Any, step: int) -> None:
+        """While training of each episode, 1 or 0: a mean over some would begin anew where a run is resumed."""
+        above = self.machine.environment.success_above
+        if above is not None:
+            self.run.log({name: float(np.mean(returns > above))}, step, "essential")
 
     def _check_finite(self, report: Report) -> None:
         for name, values in report.metrics.items():
@@ -263,6 +271,7 @@ class Trainer:
             self._step(done),
             "essential",
         )
+        self._log_success(SUCCESS_METRICS[1], found.returns, self._step(done))
         if isinstance(self.loop, HasReplay):
             self.run.log(lambda: self._overestimation(learner, found), self._step(done), "debug")
         if self.setup.capture_video:

@@ -4,6 +4,7 @@ import pytest
 
 from rollbook.bench.matrix import Program, make_cells
 from rollbook.bench.suites import read_suite, shipped_suites
+from rollbook.domains import find
 from rollbook.errors import InvalidConfig
 
 SUITE = """
@@ -65,8 +66,14 @@ def test_a_suite_of_ours_is_sound(name):
     assert {cell.seed for cell in cells} == {1, 2, 3}
 
 
-def test_ours_are_classic_and_mujoco_short():
-    assert {"classic", "mujoco-short"} <= set(shipped_suites())
+def test_ours_are_classic_mujoco_short_and_pomdp():
+    assert {"classic", "mujoco-short", "pomdp"} <= set(shipped_suites())
+
+
+def test_every_domain_of_the_pomdp_suite_is_there():
+    envs = {cell.env for cell in make_cells(read_suite("pomdp", {}))}
+
+    assert {env for env in envs if find(env) is None} == {"HalfCheetah-v5", "HalfCheetah-v5-p"}
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_an_empty_file_has_no_rows(tmp_path):
 
 def test_rows_appended_while_others_are_taken_are_neither_lost_nor_doubled(tmp_path):
     key_rows = KeyRows("info", ("a",))
-    pack, extend = key_rows.appender
+    *_, pack, extend = key_rows.appender
     threads = [
         threading.Thread(target=lambda start=start: [extend(pack(s, 0.0, s)) for s in range(start, start + 20_000)])
         for start in (0, 20_000)

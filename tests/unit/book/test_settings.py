@@ -24,7 +24,7 @@ def test_without_a_file_the_defaults_hold(folder):
 def test_every_key_is_read(folder):
     (folder / "rollbook.toml").write_text(
         'book = "b"\ntask = "hopper"\ninclude = ["*.bin"]\nexclude = ["big/"]\nmax_file_bytes = 5\n'
-        'memory_limit = "1GB"\nquery_seconds = 3\n[outputs]\nconsole = "info"\n[aliases]\nseed = ["s"]\n'
+        'anchor = "v1"\nmemory_limit = "1GB"\nquery_seconds = 3\n[outputs]\nconsole = "info"\n[aliases]\nseed = ["s"]\n'
     )
 
     settings = load_settings()
@@ -35,6 +35,7 @@ def test_every_key_is_read(folder):
         include=("*.bin",),
         exclude=("big/",),
         max_file_bytes=5,
+        anchor="v1",
         memory_limit="1GB",
         query_seconds=3,
         outputs={"console": "info"},

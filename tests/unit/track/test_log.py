@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import math
 import threading
+from collections import defaultdict
 from fractions import Fraction
 
 import numpy as np
@@ -259,3 +260,19 @@ def test_a_mapping_of_another_kind_is_logged_too(run):
     run.log(collections.ChainMap({"x": 1.0}), step=1)
 
     assert logged(run) == [(1, 1.0)]
+
+
+def test_names_may_change_their_order_and_their_company_from_row_to_row(run):
+    rows = [{"a": 1, "b": 2}, {"b": 3, "a": 4}, {"a": 5, "c": 6}, {"a": 7}, {"c": 8}, {"b": 9, "a": 10}]
+    for row in rows:
+        run.log(row)
+    run.log(defaultdict(float, d=11, a=12))  # must not be asked for the b that it would invent
+    run.finish()
+
+    def of(name):
+        return points(run.book, run.id, name)
+
+    assert of("a") == [(0, 1.0), (1, 4.0), (2, 5.0), (3, 7.0), (5, 10.0), (6, 12.0)]
+    assert of("b") == [(0, 2.0), (1, 3.0), (5, 9.0)]
+    assert of("c") == [(2, 6.0), (4, 8.0)]
+    assert of("d") == [(6, 11.0)]

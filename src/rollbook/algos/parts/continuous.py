@@ -59,9 +59,7 @@ class Critic:
 
 @network
 class Critics:
-    """Several of them, that differ in their beginnings only. Not one with stacked weights: on CPU, two plain matrix
-    products are faster than a batched one.
-    """
+    """Several of them, that differ in their beginnings only. One with stacked weights would be no faster on CPU."""
 
     members: tuple[Critic, ...]
 
