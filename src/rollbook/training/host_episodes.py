@@ -79,8 +79,8 @@ class HostEpisodes:
         return self.replay.growing() | {"episodes": growing_rows(self._own, self.first, self.added)}
 
     def load(self, saved: Mapping[str, SavedRows]) -> None:
+        fill(self._own, saved["episodes"])  # first: what cannot be read must not leave steps without their places
         self.replay.load(saved)
-        fill(self._own, saved["episodes"])
 
     @property
     def _own(self) -> dict[str, NDArray[Any]]:

@@ -74,15 +74,20 @@ def _set_mujoco_state(env: Any, saved: dict[str, Any]) -> None:
 
 
 def _classic_state(env: Any) -> dict[str, Any]:
-    """Numbers as doubles with their type beside them: some states are single precision until their first step."""
+    """Numbers as doubles with their type beside them: some states are single precision until their first step, and
+    Pendulum has no last action until then. The tree has one shape all the same, as a checkpoint asks.
+    """
     inner = env.unwrapped
     saved = {name: getattr(inner, name) for name in _CLASSIC if hasattr(inner, name)}
     return {
-        name: None if value is None else {"type": np.asarray(value).dtype.str, "value": np.asarray(value, np.float64)}
+        name: {
+            "type": "" if value is None else np.asarray(value).dtype.str,
+            "value": np.asarray(0 if value is None else value, np.float64),
+        }
         for name, value in saved.items()
     }
 
 
 def _set_classic_state(env: Any, saved: dict[str, Any]) -> None:
     for name, value in saved.items():
-        setattr(env.unwrapped, name, None if value is None else value["value"].astype(value["type"]))
+        setattr(env.unwrapped, name, value["value"].astype(value["type"]) if value["type"] else None)
