@@ -33,10 +33,18 @@ def make_config(algorithm: Any, **changes: Any) -> Any:
 
 
 def make_state(algorithm: Any, config: Any) -> Any:
-    """With targets that differ from the networks, as they do in training."""
-    state, other = (algorithm.init(jax.random.key(seed), SPACES, config) for seed in (1, 2))
-    fields = {name: getattr(other, name) for name in state._fields if name.startswith("target_")}
-    state = state._replace(**fields)
+    """With targets that differ from the networks, as they do in training. (`init` would have to be compiled.)"""
+    shapes, rng = jax.eval_shape(lambda key: algorithm.init(key, SPACES, config), KEY), np.random.default_rng(1)
+    state = jax.tree.map(lambda leaf: jnp.asarray(np.zeros(leaf.shape, leaf.dtype)), shapes)
+    for name in ("actor", "critic", "target_actor", "target_critic"):
+        if name in state._fields:
+            drawn = jax.tree.map(lambda x: jnp.asarray(rng.uniform(-0.5, 0.5, x.shape), x.dtype), getattr(state, name))
+            state = state._replace(**{name: drawn})
+    if config.encoders == "shared":
+        for actor, critic in (("actor", "critic"), ("target_actor", "target_critic")):
+            if actor in state._fields:
+                encoder = getattr(state, critic).encoders[0]
+                state = state._replace(**{actor: dataclasses.replace(getattr(state, actor), encoder=encoder)})
     return state._replace(log_alpha=jnp.float32(-1)) if algorithm is rsac else state
 
 
@@ -78,7 +86,16 @@ def slopes_of(algorithm: Any, state: Any, batch: Any, config: Any) -> Any:
     def both(actor: Any, critic: Any) -> Any:
         return call_losses(algorithm, actor, critic, state, batch, config)
 
-    return jax.jit(jax.grad(both, argnums=(0, 1), has_aux=True))(state.actor, state.critic)
+    return jax.grad(both, argnums=(0, 1), has_aux=True)(state.actor, state.critic)
+
+
+def compiled_update(state: Any, batch: Any, algorithm: Any, config: Any) -> Any:
+    return algorithm.update(state, batch, KEY, config)
+
+
+# Shared by the tests: compiling takes nearly all of their time. Where something is broken on purpose, another is made.
+UPDATE = jax.jit(compiled_update, static_argnums=(2, 3))
+SLOPES = jax.jit(slopes_of, static_argnums=(0, 3))
 
 
 # ---- slowly, in numpy -----------------------------------------------------------------------------------------------
@@ -181,7 +198,7 @@ def test_losses_equal_those_computed_slowly(algorithm: Any, encoders: str) -> No
     config = make_config(algorithm, encoders=encoders, see_reward=encoders == "shared")
     state, batch = make_state(algorithm, config), make_batch()
 
-    new, metrics = jax.jit(algorithm.update, static_argnums=3)(state, batch, KEY, config)
+    new, metrics = UPDATE(state, batch, algorithm, config)
     of_critic, of_actor, of_alpha = slow_losses(algorithm, state, batch, config)
 
     assert float(metrics["losses/critic"]) == pytest.approx(of_critic, rel=1e-4)
@@ -212,12 +229,10 @@ def with_other_padding(batch: Sequences) -> Sequences:
     return batch._replace(**changed, terminated=jnp.asarray(terminated), begins=jnp.asarray(begins))
 
 
-def what_padding_changes(algorithm: Any) -> list[str]:
+def what_padding_changes(algorithm: Any, update: Any = UPDATE) -> list[str]:
     config = make_config(algorithm)
     state = make_state(algorithm, config)
-    # A function of its own: what was compiled of another test does not know of what is broken here.
-    update = jax.jit(lambda batch: algorithm.update(state, batch, KEY, config))
-    found = [update(batch) for batch in (make_batch(), with_other_padding(make_batch()))]
+    found = [update(state, batch, algorithm, config) for batch in (make_batch(), with_other_padding(make_batch()))]
     places = jax.tree_util.tree_flatten_with_path(found[0])[0]
     leaves = jax.tree.leaves(found[1])
     return [
@@ -231,18 +246,12 @@ def test_what_padding_holds_changes_nothing_bit_for_bit(algorithm: Any) -> None:
     assert what_padding_changes(algorithm) == []
 
 
-@pytest.mark.parametrize("loss", ["critic_loss", "actor_loss", "alpha_loss"])
-def test_a_loss_that_averages_over_padding_is_caught(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = getattr(rsac, loss)
+def test_losses_that_average_over_padding_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rsac, "mean_of_real", lambda x, _: x.mean((-2, -1)))
 
-    def mistaken(*args: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(rsac, "mean_of_real", lambda x, _: x.mean((-2, -1)))
-            return right(*args)
+    changed = what_padding_changes(rsac, jax.jit(lambda *args: compiled_update(*args), static_argnums=(2, 3)))
 
-    monkeypatch.setattr(rsac, loss, mistaken)
-
-    assert what_padding_changes(rsac)
+    assert {f"[1]['losses/{name}']" for name in ("critic", "actor", "alpha")} <= set(changed)
 
 
 def one_by_one(batch: Sequences, number: int, length: int) -> Sequences:
@@ -252,17 +261,17 @@ def one_by_one(batch: Sequences, number: int, length: int) -> Sequences:
     return Sequences(*cut, one.memory[0])
 
 
-@pytest.mark.parametrize("name", ["rdpg", "rtd3"])
+@pytest.mark.parametrize("name", ["rdpg", pytest.param("rtd3", marks=pytest.mark.slow)])
 def test_padded_episodes_have_the_losses_and_gradients_of_the_episodes_one_by_one(name: str) -> None:
     """Weighted by their steps. (What rsac draws depends on the shape of the batch; see the slow version.)"""
     algorithm = ALGORITHMS[name]
     config = make_config(algorithm, **({"target_noise": 0.0} if name == "rtd3" else {}))
     state, batch = make_state(algorithm, config), make_batch()
 
-    slopes, found = slopes_of(algorithm, state, batch, config)
+    slopes, found = SLOPES(algorithm, state, batch, config)
     parts = []
     for number, length in enumerate((6, 3, 6)):
-        of_one, of_loss = slopes_of(algorithm, state, one_by_one(batch, number, length), config)
+        of_one, of_loss = SLOPES(algorithm, state, one_by_one(batch, number, length), config)
         parts.append((of_one, (of_loss.critic, of_loss.actor)))
 
     weights = np.array([6, 3, 5]) / 14
@@ -280,36 +289,42 @@ def largest(tree: Any) -> float:
     return max((float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(tree)), default=0.0)
 
 
-@pytest.mark.parametrize("encoders", ["separate", "shared"])
-def test_each_network_learns_from_its_own_loss(algorithm: Any, encoders: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one loss switched off, the other's networks do not move; a shared encoder learns from the critics alone."""
+@pytest.mark.parametrize(
+    ("name", "encoders"),
+    [
+        ("rsac", "separate"), ("rtd3", "shared"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [("rsac", "shared"), ("rtd3", "separate"), ("rdpg", "separate"), ("rdpg", "shared")]
+        ),
+    ],
+)  # fmt: skip
+def test_each_network_learns_from_its_own_loss(name: str, encoders: str) -> None:
+    """The actor from the actor's, the critics from theirs; a shared encoder learns from the critics alone."""
+    algorithm = ALGORITHMS[name]
     config = make_config(algorithm, encoders=encoders)
     state, batch = make_state(algorithm, config), make_batch()
 
-    def without(name: str) -> Any:
-        right = getattr(algorithm, name)
+    @jax.jit
+    def slopes(actor: Any, critic: Any) -> Any:
+        both = [
+            lambda *networks, name=name: getattr(call_losses(algorithm, *networks, state, batch, config)[1], name)
+            for name in ("critic", "actor")
+        ]
+        return [jax.grad(loss, argnums=(0, 1))(actor, critic) for loss in both]
 
-        def nothing(*args: Any) -> Any:
-            found = right(*args)
-            return (0 * found[0], found[1]) if isinstance(found, tuple) else 0 * found
-
-        with monkeypatch.context() as patch:
-            patch.setattr(algorithm, name, nothing)
-            return slopes_of(algorithm, state, batch, config)[0]
-
-    actor, critic = without("actor_loss")
+    (actor, critic), (by_actor, critic_by_actor) = slopes(state.actor, state.critic)
     assert largest(actor) == 0 < min(largest(critic.members), largest(critic.encoders))
-    actor, critic = without("critic_loss")
-    assert largest(critic) == 0 < min(largest(actor.torso), largest(actor.head))
-    assert (largest(actor.encoder) == 0) == (encoders == "shared")
+    assert largest(critic_by_actor) == 0 < min(largest(by_actor.torso), largest(by_actor.head))
+    assert (largest(by_actor.encoder) == 0) == (encoders == "shared")
 
 
 def test_the_policy_waits_between_its_updates_and_the_critics_do_not() -> None:
     config = make_config(rtd3, policy_every=2)
-    state, update = make_state(rtd3, config), jax.jit(rtd3.update, static_argnums=3)
+    state = make_state(rtd3, config)
 
-    first, _ = update(state, make_batch(), KEY, config)
-    second, _ = update(first, make_batch(), KEY, config)
+    first, _ = UPDATE(state, make_batch(), rtd3, config)
+    second, _ = UPDATE(first, make_batch(), rtd3, config)
 
     def moved(one: Any, other: Any) -> bool:
         return any(map(lambda x, y: bool((x != y).any()), *map(jax.tree.leaves, (one, other))))
@@ -319,8 +334,7 @@ def test_the_policy_waits_between_its_updates_and_the_critics_do_not() -> None:
     assert moved(state.critic, first.critic)
     assert moved(first.actor, second.actor)
     assert moved(first.target_actor, second.target_actor)
-    full = make_config(rtd3, policy_every=1)
-    both, _ = update(state._replace(updates=jnp.int32(0)), make_batch(), KEY, full)
+    both, _ = UPDATE(state, make_batch(), rtd3, make_config(rtd3, policy_every=1))
     for one, other in zip(*map(jax.tree.leaves, (first.critic, both.critic)), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
@@ -350,17 +364,16 @@ def test_a_segment_with_stored_memory_has_the_features_of_the_whole_episode(algo
     assert recurrent.memory_to_store(state, config, "stored") == size * len(encoders)
 
 
-def burn_in_slopes(algorithm: Any, steps: int, config: Any, state: Any) -> tuple[Any, Any]:
-    """Of a batch with a burn-in, and of what follows it, from the memory that it leaves."""
+def slopes_after(algorithm: Any, steps: int, config: Any, state: Any) -> Any:
+    """Of what follows so many steps, from the memory that they leave."""
     batch = make_batch()
-    burnt = slopes_of(algorithm, state, batch, dataclasses.replace(config, burn_in=steps))
     encoders = [state.actor.encoder, *state.critic.encoders]
     memories = [jnp.zeros((BATCH, encoder.memory_size)) for encoder in encoders]
     for t in range(steps):
         seen = jax.tree.map(lambda x, t=t: x[t], batch.seen)
         memories = [encoder.step(seen, memory)[1] for encoder, memory in zip(encoders, memories, strict=True)]
     later = batch.without_first(steps)._replace(memory=jnp.concatenate(memories, axis=-1))
-    return burnt[0], slopes_of(algorithm, state, later, config)[0]
+    return SLOPES(algorithm, state, later, config)[0]
 
 
 def biggest_difference(one: Any, other: Any) -> float:
@@ -374,24 +387,25 @@ def test_gradients_do_not_reach_into_the_burn_in(monkeypatch: pytest.MonkeyPatch
     # Of the targets, too, the memory is that of the networks here: only the gradients are looked at.
     state = state._replace(target_actor=state.actor, target_critic=state.critic)
 
-    burnt, later = burn_in_slopes(rdpg, 2, config, state)
-    assert biggest_difference(burnt, later) < 1e-5
+    later, with_burn_in = slopes_after(rdpg, 2, config, state), dataclasses.replace(config, burn_in=2)
+
+    assert biggest_difference(SLOPES(rdpg, state, make_batch(), with_burn_in)[0], later) < 1e-5
 
     with monkeypatch.context() as patch:
         right = recurrent.unroll
         patch.setattr(recurrent, "unroll", lambda *args: right(*args[:4], max(args[4], 2)))
         patch.setattr(recurrent, "burnt", lambda x: x)
-        unstopped, _ = burn_in_slopes(rdpg, 2, config, state)
+        unstopped, _ = jax.jit(lambda *args: slopes_of(rdpg, *args, with_burn_in))(state, make_batch())
     assert biggest_difference(unstopped, later) > 1e-4
 
 
 def test_a_memory_that_outlives_its_episode_changes_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     config = make_config(rdpg)
     state, batch = make_state(rdpg, config), make_batch()
-    right = call_losses(rdpg, state.actor, state.critic, state, batch, config)[1]
+    right = SLOPES(rdpg, state, batch, config)[1]
 
     carried = batch._replace(begins=jnp.zeros_like(batch.begins))
-    wrong = call_losses(rdpg, state.actor, state.critic, state, carried, config)[1]
+    wrong = SLOPES(rdpg, state, carried, config)[1]
 
     np.testing.assert_allclose(right.q[:, :, :2], wrong.q[:, :, :2], atol=1e-6)
     assert float(jnp.abs(right.q[:, 3:, 2] - wrong.q[:, 3:, 2]).max()) > 1e-3

@@ -123,9 +123,9 @@ def make_layer(key: Key, kind: Kind, inputs: int, units: int) -> Layer:
     """Uniform within one over the root of the units, biases too: PyTorch's own."""
     layer, gates = (LSTM, 4) if kind == "lstm" else (GRU, 3)
     limit = 1 / np.sqrt(units)
-    shapes = [(inputs, gates * units), (units, gates * units), (gates * units,)]
-    keys = jax.random.split(key, 3)
-    return layer(*(jax.random.uniform(one, shape, minval=-limit, maxval=limit) for one, shape in zip(keys, shapes)))  # noqa: B905
+    # All in one draw: each would be compiled on its own.
+    drawn = jax.random.uniform(key, (inputs + units + 1, gates * units), minval=-limit, maxval=limit)
+    return layer(drawn[:inputs], drawn[inputs:-1], drawn[-1])
 
 
 def gates_of(layer: Layer, x: Any) -> Any:
