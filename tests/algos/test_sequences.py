@@ -17,7 +17,7 @@ from rollbook.algos import rsac
 from rollbook.algos.parts.replay import Transition
 from rollbook.algos.parts.sequences import Sequences, add_step, empty_episodic, sample_sequences
 from rollbook.book.checkpoints import load_checkpoint, save_checkpoint
-from rollbook.errors import InvalidConfig
+from rollbook.errors import CorruptFile, InvalidConfig
 from rollbook.training.host_episodes import HostEpisodes
 from rollbook.training.host_replay import FrameReplay, VectorReplay
 
@@ -183,6 +183,28 @@ def test_a_replay_of_episodes_from_a_checkpoint_goes_on_as_if_it_had_never_stopp
             both = (one.sample(bits, steps=4, cut=cut) for one in (replay, again))  # type: ignore[arg-type]
             for mine, other in zip(*both, strict=True):
                 np.testing.assert_array_equal(mine, other)
+
+
+def test_a_replay_whose_places_cannot_be_read_stays_empty() -> None:
+    class Unreadable:
+        first, end = 0, 5
+
+        def __iter__(self) -> Any:
+            raise CorruptFile("damaged")
+
+    recorder, replay, again = (
+        Recorder(World(VECTORS, 2, 1)),
+        *(HostEpisodes(VectorReplay(9, 2, VECTORS), 1) for _ in "12"),
+    )
+    for _ in range(5):
+        replay.add(*recorder.step())
+    steps = replay.growing()["replay"]
+    saved: Any = {"replay": [(steps.first, steps.read(steps.first, steps.end))], "episodes": Unreadable()}
+
+    with pytest.raises(CorruptFile):
+        again.load(saved)
+
+    assert again.added == 0
 
 
 @pytest.mark.parametrize(

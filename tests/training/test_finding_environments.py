@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from rollbook import domains
 from rollbook.book.checkpoints import load_checkpoint, save_checkpoint
 from rollbook.errors import UnknownEnvironment, UnsuitableEnvironment, UsageError
 from rollbook.training.environments import find_environment, to_spaces
@@ -170,11 +171,13 @@ def test_stacked_observations_go_on_exactly_from_a_snapshot() -> None:
 
 MUJOCO = ["HalfCheetah", "Hopper", "Walker2d", "Swimmer", "Ant", "Humanoid", "Reacher", "InvertedDoublePendulum"]
 CLASSIC = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
+OURS = ["rollbook/pendulum-var-len-pv-v0", "rollbook/car-v0"]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("env_id", [*(f"{name}-v5" for name in MUJOCO), *CLASSIC])
+@pytest.mark.parametrize("env_id", [*(f"{name}-v5" for name in MUJOCO), *CLASSIC, *OURS])
 def test_a_simulator_goes_on_exactly_from_its_snapshot_in_a_checkpoint(env_id: str, tmp_path: Path) -> None:
+    domains.register()
     first, second = (gymnasium.make(env_id, max_episode_steps=60) for _ in range(2))
     first.reset(seed=1)
     first.action_space.seed(1)

@@ -15,11 +15,13 @@ import rollbook
 from rollbook.algos import rdpg
 from rollbook.algos.parts.sequences import Sequences
 from rollbook.algos.parts.spaces import Spaces
+from rollbook.errors import UsageError
 from rollbook.training.environments import find_environment
 from rollbook.training.evaluate import Evaluator, host_policy, play
 from rollbook.training.policies import export_policy, load_policy
 from rollbook.training.setup import Setup
 from rollbook.training.train import Labels, make_setup, train_one
+from rollbook.training.trainer import make_machine
 
 SMALL: dict[str, Any] = {
     "num_envs": 2, "train_every": 4, "updates_per_step": 0.125, "learning_starts": 128, "buffer_size": 500,
@@ -76,6 +78,11 @@ def test_the_memory_is_part_of_the_checkpoint(book: Path) -> None:
     assert np.asarray(carried["memory"]).shape == (2, 3 * 8)
     assert np.asarray(carried["memory"]).any()
     assert sum(len(columns["memory"]) for _, columns in record.load_checkpoint().growing["episodes"]) == 128
+
+
+def test_half_of_what_shares_an_encoder_cannot_be_taken_from_another_run() -> None:
+    with pytest.raises(UsageError, match="--only actor would part what a shared encoder ties together"):
+        make_machine(small_setup("rtd3", init_from="9f2c", only="actor"))
 
 
 @pytest.fixture(scope="module")

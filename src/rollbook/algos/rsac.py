@@ -221,7 +221,8 @@ def soft_target(
     value = state.target_critic([x[1:] for x in target], action[1:]).min(axis=0)
     value = value - jnp.exp(state.log_alpha) * log_prob[1:]
     # A time limit is not the end of the task: only termination cuts the future off.
-    return batch.reward + config.gamma * jnp.where(batch.terminated, 0.0, value)
+    soft: Array = batch.reward + config.gamma * jnp.where(batch.terminated, 0.0, value)
+    return soft
 
 
 def critic_loss(critic: Critics, features: list[Array], batch: Sequences, target: Array) -> tuple[Array, Array]:

@@ -209,7 +209,8 @@ def smoothed_target(state: State, features: Features, batch: Sequences, key: Key
     action = jnp.clip(action + noise, -1, 1)
     value = state.target_critic([x[1:] for x in features.target_critic], action).min(axis=0)
     # A time limit is not the end of the task: only termination cuts the future off.
-    return batch.reward + config.gamma * jnp.where(batch.terminated, 0.0, value)
+    target: Array = batch.reward + config.gamma * jnp.where(batch.terminated, 0.0, value)
+    return target
 
 
 def critic_loss(critic: Critics, features: list[Array], batch: Sequences, target: Array) -> tuple[Array, Array]:

@@ -202,7 +202,7 @@ class HostLoop(_Remembering, off_policy.HostLoop):
         began = time.perf_counter()
         if self._compiled is None:
             chance = jax.device_get(self._draw(self._key, learner.iteration, np.float32(self.iterations)))
-            self._compiled = self._update.lower(learner.algorithm, self._example(), chance.keys[0]).compile()  # type: ignore[arg-type]
+            self._compiled = self._update.lower(learner.algorithm, self._example(), chance.keys[0]).compile()
             if self.spaces.image:
                 carried = self._no_carried()
                 self._acted(self._act, learner.algorithm, self.envs.observation, carried, chance.noise[0, 0])

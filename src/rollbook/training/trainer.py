@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from rollbook.book.growing import GrowingRows, SavedRows
-from rollbook.errors import CorruptFile, TrainingFailed, UnknownAlgorithm, UnsuitableEnvironment
+from rollbook.errors import CorruptFile, TrainingFailed, UnknownAlgorithm, UnsuitableEnvironment, UsageError
 from rollbook.track.run import Run, say
 from rollbook.training import off_policy, on_policy, recurrent
 from rollbook.training.environments import Environment, find_environment
@@ -116,6 +116,11 @@ _LOOPS: Mapping[str, tuple[Callable[[Any], int], Any, Any]] = {
 
 def _check_suitable(setup: Setup, algorithm: Any, environment: Environment) -> None:
     """An algorithm's file may say that it is for ACTIONS = "discrete" or "continuous", and not for IMAGES."""
+    if setup.only and getattr(setup.config, "encoders", None) == "shared":
+        raise UsageError(
+            f"--only {setup.only} would part what a shared encoder ties together",
+            "take both networks, or --set encoders=separate in both runs",
+        )
     spaces = environment.spaces
     actions = "discrete" if spaces.discrete else "continuous"
     if getattr(algorithm, "ACTIONS", actions) != actions:

@@ -158,7 +158,8 @@ def unroll(
     `learning` stacks; those of the others are not computed, and are 0.
     """
     keep = (~begins).astype(jnp.float32)[..., None]
-    outputs, after = list(x), [[] for _ in stacks]
+    outputs = list(x)
+    after: list[list[Array]] = [[] for _ in stacks]
     starts = [0] * len(stacks)
     for depth in range(len(stacks[0])):
         layers = [stack[depth] for stack in stacks]

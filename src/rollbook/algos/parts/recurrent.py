@@ -108,11 +108,12 @@ class Critics:
 
 def make_encoder(key: Key, spaces: Spaces, config: RecurrentConfig) -> Encoder:
     torso_key, *keys = jax.random.split(key, config.layers + 1)
-    torso, inputs = None, spaces.observation[0]
+    torso: CNN | None = None
+    inputs = spaces.observation[0]
     if spaces.image:
-        torso = make_torso(torso_key, spaces.observation, (), config.activation)
-        assert isinstance(torso, CNN)
-        inputs = torso_features(torso)
+        images = make_torso(torso_key, spaces.observation, (), config.activation)
+        assert isinstance(images, CNN)
+        torso, inputs = images, torso_features(images)
     sizes = [inputs + spaces.actions + config.see_reward, *[config.units] * (config.layers - 1)]
     layers = [make_layer(one, config.cell, size, config.units) for one, size in zip(keys, sizes, strict=True)]
     return Encoder(torso, tuple(layers), config.see_reward)

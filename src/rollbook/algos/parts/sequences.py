@@ -56,7 +56,7 @@ class Sequences(NamedTuple):
 
     def without_first(self, count: int) -> Sequences:
         """What remains to learn from after a burn-in."""
-        return Sequences(*(x[count:] for x in self[:-1]), self.memory)
+        return Sequences._make([*(x[count:] for x in self[:-1]), self.memory])
 
 
 def mean_of_real(x: Array, real: Array) -> Array:
