@@ -12,7 +12,7 @@ import pytest
 from gymnasium.experimental.functional import FuncEnv
 
 from rollbook.algos.parts.spaces import Spaces
-from rollbook.training import off_policy
+from rollbook.training import off_policy, recurrent
 from rollbook.training.device import DeviceEnvs
 from rollbook.training.on_policy import DeviceLoop
 
@@ -95,10 +95,37 @@ class Sale(Rent):
         return jnp.ones((), bool)
 
 
+class Recall(FuncEnv):
+    """Remember the first observation, which is -0.8 or 0.8, do nothing for one step, and answer with it. Who remembers
+    nothing does best with 0, for -0.64; what the first action tells the second, if it is seen, has to be paid for.
+    """
+
+    spaces = Spaces(observation=(2,), discrete=False, actions=1, low=(-1.0,), high=(1.0,))
+    limit = 3
+
+    def initial(self, rng, params=None):
+        cue = jnp.where(jax.random.bernoulli(rng), 0.8, -0.8)
+        return jnp.stack([cue, 0.0])
+
+    def transition(self, state, action, rng, params=None):
+        return state + jnp.array([0.0, 1.0])
+
+    def observation(self, state, rng, params=None):
+        return jnp.stack([jnp.where(state[1] == 0, state[0], 0.0), state[1] / 3])
+
+    def reward(self, state, action, next_state, rng, params=None):
+        wanted = jnp.where(state[1] == 2, state[0], 0.0)
+        return -jnp.square(action - wanted).sum()
+
+    def terminal(self, state, rng, params=None):
+        return state[1] == 3
+
+
 def learn_values(algorithm: Any, task: Any, config: Any, iterations: int, seed: int = 0) -> Any:
-    """The state of an off-policy algorithm after so many iterations on the device."""
+    """The state of an off-policy or recurrent algorithm after so many iterations on the device."""
     envs = DeviceEnvs(task(), config.num_envs, task.limit)
-    loop = off_policy.DeviceLoop(envs, algorithm, config, task.spaces, seed, iterations)
+    loops = recurrent if algorithm.LOOP == "recurrent" else off_policy
+    loop = loops.DeviceLoop(envs, algorithm, config, task.spaces, seed, iterations)
     state = loop.start()
     done = 0
     while done < iterations:

@@ -17,6 +17,7 @@ import pytest
 from rollbook.algos.parts.actor_critic import Rollout
 from rollbook.algos.parts.fields import fields_of
 from rollbook.algos.parts.replay import Batch
+from rollbook.algos.parts.sequences import Sequences
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.training import off_policy, trainer
 from rollbook.training.setup import ALGORITHMS, load_algorithm, parse
@@ -55,6 +56,8 @@ def names_from_update_and_inspect(name: str, spaces: Spaces) -> tuple[set[str], 
     algorithm = load_algorithm(name)
     if algorithm.LOOP == "off_policy":
         return names_off_policy(algorithm, spaces)
+    if algorithm.LOOP == "recurrent":
+        return names_recurrent(algorithm, spaces)
     config = algorithm.Config(num_envs=ENVS, rollout_steps=STEPS, hidden_sizes=(4,))
 
     def learn(key: Any, rollout: Rollout, progress: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -84,6 +87,33 @@ def names_off_policy(algorithm: Any, spaces: Spaces) -> tuple[set[str], set[str]
     config = algorithm.Config(hidden_sizes=(4,))
 
     def learn(key: Any, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+        state = algorithm.init(key, spaces, config)
+        state, updated = algorithm.update(state, batch, key, config)
+        return updated, algorithm.inspect(state, batch, key, config)
+
+    updated, inspected = jax.eval_shape(learn, jax.random.key(0), batch)
+    return set(updated) | set(off_policy.REPLAY_METRICS), set(inspected) | set(trainer.OVERESTIMATION_METRICS)
+
+
+def names_recurrent(algorithm: Any, spaces: Spaces) -> tuple[set[str], set[str]]:
+    if spaces.discrete:
+        return set(), set()
+    config = algorithm.Config(hidden_sizes=(4,), units=4, sequence_length=STEPS)
+
+    def shape(time: int, *rest: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((time, ENVS, *rest), dtype)
+
+    batch = Sequences(
+        observation=shape(STEPS + 1, *spaces.observation),
+        previous_action=shape(STEPS + 1, spaces.actions),
+        previous_reward=shape(STEPS + 1),
+        begins=shape(STEPS + 1, dtype=jnp.bool_),
+        terminated=shape(STEPS, dtype=jnp.bool_),
+        real=shape(STEPS, dtype=jnp.bool_),
+        memory=jax.ShapeDtypeStruct((ENVS, 0), jnp.float32),
+    )
+
+    def learn(key: Any, batch: Sequences) -> tuple[dict[str, Any], dict[str, Any]]:
         state = algorithm.init(key, spaces, config)
         state, updated = algorithm.update(state, batch, key, config)
         return updated, algorithm.inspect(state, batch, key, config)

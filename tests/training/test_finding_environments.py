@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
 
+from rollbook import domains
+from rollbook.book.checkpoints import load_checkpoint, save_checkpoint
 from rollbook.errors import UnknownEnvironment, UnsuitableEnvironment, UsageError
 from rollbook.training.environments import find_environment, to_spaces
 from rollbook.training.snapshots import can_snapshot, restore, snapshot
@@ -168,11 +171,13 @@ def test_stacked_observations_go_on_exactly_from_a_snapshot() -> None:
 
 MUJOCO = ["HalfCheetah", "Hopper", "Walker2d", "Swimmer", "Ant", "Humanoid", "Reacher", "InvertedDoublePendulum"]
 CLASSIC = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
+OURS = ["rollbook/pendulum-var-len-pv-v0", "rollbook/car-v0"]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("env_id", [*(f"{name}-v5" for name in MUJOCO), *CLASSIC])
-def test_a_simulator_goes_on_exactly_from_its_snapshot(env_id: str) -> None:
+@pytest.mark.parametrize("env_id", [*(f"{name}-v5" for name in MUJOCO), *CLASSIC, *OURS])
+def test_a_simulator_goes_on_exactly_from_its_snapshot_in_a_checkpoint(env_id: str, tmp_path: Path) -> None:
+    domains.register()
     first, second = (gymnasium.make(env_id, max_episode_steps=60) for _ in range(2))
     first.reset(seed=1)
     first.action_space.seed(1)
@@ -182,7 +187,10 @@ def test_a_simulator_goes_on_exactly_from_its_snapshot(env_id: str) -> None:
             first.reset()
     assert can_snapshot(first)
     second.reset(seed=5)
-    restore(second, snapshot(first))
+    save_checkpoint(
+        tmp_path, 37, snapshot(first), extra=None, attempt=0, rows=0, time=0.0, next_step=38, keep=None
+    )  # fmt: skip
+    restore(second, load_checkpoint(tmp_path, like=snapshot(second)).tensors)
 
     for _ in range(150):
         action = first.action_space.sample()

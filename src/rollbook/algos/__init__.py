@@ -22,5 +22,11 @@ With LOOP = "off_policy", which learns from a replay of past steps:
     inspect(state, batch, key, config) -> metrics           optional
     value(state, observation) -> value                      optional: what is expected of the best action
 
+With LOOP = "recurrent", which learns from sequences of past steps, the same but for:
+
+    Config                                                  needs what parts/sequences.py and parts/recurrent.py read
+    act(actor, seen, memory, noise) -> (action, memory)     `seen` as in parts/sequences.py; the actor has an `encoder`
+    update(state, sequences, key, config) -> (State, metrics)
+
 An algorithm never sees an environment, a book or a clock.
 """

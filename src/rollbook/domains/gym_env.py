@@ -86,6 +86,15 @@ class GymEnv(gymnasium.Env[Any, Any]):
         )
         return _to_numpy(observation), float(reward), bool(terminated), False, _to_numpy(info)
 
+    @property
+    def simulator(self) -> dict[str, Any]:
+        """All that the next step depends on, after the first reset, but for `np_random`."""
+        return {"state": self._state, "key": self._key, "steps": self._steps}
+
+    @simulator.setter
+    def simulator(self, saved: dict[str, Any]) -> None:
+        self._state, self._key, self._steps = saved["state"], saved["key"], int(saved["steps"])
+
     def _checked(self, action: Any) -> Any:
         """The action in the one type that was compiled. Compiled code can't refuse a choice that is not there."""
         if isinstance(self.action_space, spaces.Discrete):

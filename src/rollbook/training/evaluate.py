@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollbook.algos.parts.networks import Key
+from rollbook.training.carried import Carried, RememberingPolicy, best_action, carried_at_first, remembers
 from rollbook.training.environments import Environment
 from rollbook.training.normaliser import Normaliser
 
@@ -55,24 +56,28 @@ class Evaluator:
         # Where an ended episode would begin again does not matter.
         fresh = self._envs.draw(key, ())
         zeros = jnp.zeros(self.episodes)
-        nothing = zeros, jnp.zeros(self.episodes, jnp.int32), zeros, jnp.zeros(self.episodes, bool)
+        carried = carried_at_first(self.algorithm, actor, self.episodes, self.environment.spaces.actions)
+        nothing = carried, zeros, jnp.zeros(self.episodes, jnp.int32), zeros, jnp.zeros(self.episodes, bool)
 
         def going(carry: Any) -> Any:
             return ~carry[-1].all()
 
         def step(carry: Any) -> Any:
-            state, key, returns, lengths, discounted, ended = carry
+            state, key, carried, returns, lengths, discounted, ended = carry
             key, step_key = jax.random.split(key)
-            action = self.algorithm.act(actor, normaliser.observe(state.observation), None)
+            action, memory = best_action(self.algorithm, actor, normaliser.observe(state.observation), carried)
             keys = jax.random.split(step_key, self.episodes)
             state, made = self._envs.step(state, self._scaled(action), keys, fresh)
+            if carried is not None:
+                carried = Carried(memory, action, made.reward)
             returns = jnp.where(ended, returns, made.episode_return)
             lengths = jnp.where(ended, lengths, made.episode_length)
             weight = jnp.power(self.gamma, (made.episode_length - 1).astype(jnp.float32))
             discounted = jnp.where(ended, discounted, discounted + weight * made.reward)
-            return state, key, returns, lengths, discounted, ended | made.terminated | made.truncated
+            ended = ended | made.terminated | made.truncated
+            return state, key, carried, returns, lengths, discounted, ended
 
-        _, _, returns, lengths, discounted, _ = jax.lax.while_loop(going, step, (state, key, *nothing))
+        _, _, _, returns, lengths, discounted, _ = jax.lax.while_loop(going, step, (state, key, *nothing))
         return returns, lengths, discounted, state.observation
 
     def _host_episodes(self, actor: Any, normaliser: Normaliser, step: int) -> Evaluation:
@@ -94,6 +99,8 @@ class Evaluator:
 def host_policy(algorithm: Any, environment: Environment, actor: Any, normaliser: Normaliser) -> Callable[[Any], Any]:
     """The best action for one observation, on the environment's scale."""
     spaces = environment.spaces
+    if remembers(algorithm):
+        return RememberingPolicy(algorithm, actor, spaces)
     if not spaces.image:
         actor, normaliser = jax.device_get((actor, normaliser))
     best = jax.jit(lambda a, n, x: algorithm.act(a, n.observe(x), None)) if spaces.image else None
@@ -134,6 +141,8 @@ def play(
     An environment without a time limit may never end: of its episode, the first LONGEST_EPISODE steps count.
     """
     observation, _ = env.reset(seed=seed)
+    if isinstance(act, RememberingPolicy):
+        act.begin()
     total, length, over = 0.0, 0, False
     each()
     watch(observation, 0.0)
@@ -141,5 +150,7 @@ def play(
         observation, reward, terminated, truncated, _ = env.step(act(observation))
         each()
         watch(observation, float(reward))
+        if isinstance(act, RememberingPolicy):
+            act.hear(float(reward))
         total, length, over = total + float(reward), length + 1, terminated or truncated
     return total, length

@@ -139,7 +139,7 @@ def export_policy(policy: Policy, folder: Path) -> tuple[Path, Path]:
         if spaces.discrete
         else {"kind": "continuous", "low": list(spaces.low), "high": list(spaces.high)}
     )
-    description = {
+    description: dict[str, Any] = {
         "format": EXPORT_FORMAT,
         "run": policy.run_id,
         "step": policy.step,
@@ -148,6 +148,9 @@ def export_policy(policy: Policy, folder: Path) -> tuple[Path, Path]:
         "layers": layers,
         "action": action,
     }
+    if encoder := getattr(policy.actor, "encoder", None):
+        seen = ["observation", "action", *(["reward"] if encoder.see_reward else [])]
+        description["memory"] = {"size": encoder.memory_size, "seen": seen}
     if not all(np.isfinite(np.asarray(tensor)).all() for tensor in tensors.values()):
         raise DataError("the policy has weights that are not finite", "--step chooses an earlier checkpoint")
     folder.mkdir(parents=True, exist_ok=True)
@@ -166,14 +169,24 @@ def _layers(actor: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         tensors[f"{name}.weight"], tensors[f"{name}.bias"] = weight, bias
         layers.append({"weight": f"{name}.weight", "bias": f"{name}.bias", **details})
 
-    torso: MLP | CNN = actor.torso
-    if isinstance(torso, CNN):
+    def add_torso(torso: MLP | CNN) -> None:
+        if isinstance(torso, MLP):
+            for number, layer in enumerate(torso.layers):
+                add(f"hidden{number}", layer.weight, layer.bias, kind="linear", activation=torso.activation)
+            return
         for number, (kernel, bias, (_, _, stride)) in enumerate(zip(torso.kernels, torso.biases, NATURE, strict=True)):
             add(f"conv{number}", kernel, bias, kind="convolution", stride=stride, activation="relu")
         add("features", torso.features.weight, torso.features.bias, kind="linear", activation="relu")
-    else:
-        for number, layer in enumerate(torso.layers):
-            add(f"hidden{number}", layer.weight, layer.bias, kind="linear", activation=torso.activation)
+
+    if encoder := getattr(actor, "encoder", None):
+        if encoder.torso is not None:
+            add_torso(encoder.torso)
+        for number, layer in enumerate(encoder.layers):
+            name = f"memory{number}.inputs"
+            tensors[name] = layer.inputs
+            kind = type(layer).__name__.lower()
+            add(f"memory{number}", layer.weight, layer.bias, kind=kind, inputs=name, activation=None)
+    add_torso(actor.torso)
     head = np.asarray(actor.head.weight), np.asarray(actor.head.bias)
     if quantiles := getattr(actor, "count", None):  # of each action: their mean is what is acted on
         head = head[0].reshape(len(head[0]), -1, quantiles).mean(-1), head[1].reshape(-1, quantiles).mean(-1)

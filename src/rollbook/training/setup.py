@@ -28,12 +28,15 @@ ALGORITHMS = {
     "ddpg": "deep deterministic policy gradient",
     "td3": "twin delayed deep deterministic policy gradient",
     "sac": "soft actor-critic with a learned temperature",
+    "rdpg": "recurrent deterministic policy gradient, for what is only partly seen",
+    "rtd3": "recurrent TD3, for what is only partly seen",
+    "rsac": "recurrent SAC, for what is only partly seen",
     "dqn": "deep Q-network",
     "c51": "categorical DQN: returns as probabilities of fixed values",
     "qrdqn": "quantile regression DQN: returns as quantiles",
 }
 _FUNCTIONS = ("Config", "init", "act", "update")
-_MORE_FUNCTIONS = {"off_policy": ("explore",)}  # by LOOP
+_MORE_FUNCTIONS = {"off_policy": ("explore",), "recurrent": ("explore",)}  # by LOOP
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _PRESETS = Path(__file__).with_name("presets")
 

@@ -1,7 +1,7 @@
 """The state of a host environment as a tree of arrays and numbers, so that a training can go on exactly.
 
-MuJoCo and Gymnasium's classic control can be saved between any two steps. Any other simulator goes on at an episode
-border: its episodes start anew when a run is resumed, and the resume says so.
+MuJoCo, Gymnasium's classic control and our own domains can be saved between any two steps. Any other simulator goes on
+at an episode border: its episodes start anew when a run is resumed, and the resume says so.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _CLASSIC = ("state", "last_u")
 
 
 def can_snapshot(env: gymnasium.Env[Any, Any]) -> bool:
-    return _is_mujoco(env) or _is_classic(env)
+    return _is_mujoco(env) or _is_classic(env) or _is_domain(env)
 
 
 def snapshot(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     """Of an environment that `can_snapshot`, after its first reset."""
     limit = _time_limit(env)
     return {
-        "simulator": _mujoco_state(env) if _is_mujoco(env) else _classic_state(env),
+        "simulator": _read(env),
         "elapsed": limit._elapsed_steps if limit else None,
         "random": env.unwrapped.np_random.bit_generator.state,
     }
@@ -32,10 +32,30 @@ def snapshot(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
 
 def restore(env: gymnasium.Env[Any, Any], saved: dict[str, Any]) -> None:
     """Into an environment that has been reset."""
-    (_set_mujoco_state if _is_mujoco(env) else _set_classic_state)(env, saved["simulator"])
+    _write(env, saved["simulator"])
     if limit := _time_limit(env):
         limit._elapsed_steps = saved["elapsed"]
     env.unwrapped.np_random.bit_generator.state = saved["random"]
+
+
+def _read(env: Any) -> dict[str, Any]:
+    if _is_domain(env):
+        state: dict[str, Any] = env.unwrapped.simulator
+        return state
+    return _mujoco_state(env) if _is_mujoco(env) else _classic_state(env)
+
+
+def _write(env: Any, saved: dict[str, Any]) -> None:
+    if _is_domain(env):
+        env.unwrapped.simulator = saved
+    elif _is_mujoco(env):
+        _set_mujoco_state(env, saved)
+    else:
+        _set_classic_state(env, saved)
+
+
+def _is_domain(env: gymnasium.Env[Any, Any]) -> bool:
+    return type(env.unwrapped).__module__ == "rollbook.domains.gym_env"
 
 
 def _is_mujoco(env: gymnasium.Env[Any, Any]) -> bool:
@@ -74,15 +94,20 @@ def _set_mujoco_state(env: Any, saved: dict[str, Any]) -> None:
 
 
 def _classic_state(env: Any) -> dict[str, Any]:
-    """Numbers as doubles with their type beside them: some states are single precision until their first step."""
+    """Numbers as doubles with their type beside them: some states are single precision until their first step, and
+    Pendulum has no last action until then. The tree has one shape all the same, as a checkpoint asks.
+    """
     inner = env.unwrapped
     saved = {name: getattr(inner, name) for name in _CLASSIC if hasattr(inner, name)}
     return {
-        name: None if value is None else {"type": np.asarray(value).dtype.str, "value": np.asarray(value, np.float64)}
+        name: {
+            "type": "" if value is None else np.asarray(value).dtype.str,
+            "value": np.asarray(0 if value is None else value, np.float64),
+        }
         for name, value in saved.items()
     }
 
 
 def _set_classic_state(env: Any, saved: dict[str, Any]) -> None:
     for name, value in saved.items():
-        setattr(env.unwrapped, name, None if value is None else value["value"].astype(value["type"]))
+        setattr(env.unwrapped, name, value["value"].astype(value["type"]) if value["type"] else None)

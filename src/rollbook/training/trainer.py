@@ -14,9 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from rollbook.book.growing import GrowingRows, SavedRows
-from rollbook.errors import CorruptFile, TrainingFailed, UnknownAlgorithm, UnsuitableEnvironment
+from rollbook.errors import CorruptFile, TrainingFailed, UnknownAlgorithm, UnsuitableEnvironment, UsageError
 from rollbook.track.run import Run, say
-from rollbook.training import off_policy, on_policy
+from rollbook.training import off_policy, on_policy, recurrent
 from rollbook.training.environments import Environment, find_environment
 from rollbook.training.evaluate import Evaluation, Evaluator, host_policy
 from rollbook.training.on_policy import Report
@@ -110,17 +110,23 @@ def make_machine(setup: Setup) -> Machine:
 _LOOPS: Mapping[str, tuple[Callable[[Any], int], Any, Any]] = {
     "on_policy": (lambda config: config.num_envs * config.rollout_steps, on_policy.DeviceLoop, on_policy.HostLoop),
     "off_policy": (off_policy.steps_per_iteration, off_policy.DeviceLoop, off_policy.HostLoop),
+    "recurrent": (recurrent.steps_per_iteration, recurrent.DeviceLoop, recurrent.HostLoop),
 }
 
 
 def _check_suitable(setup: Setup, algorithm: Any, environment: Environment) -> None:
     """An algorithm's file may say that it is for ACTIONS = "discrete" or "continuous", and not for IMAGES."""
+    if setup.only and getattr(setup.config, "encoders", None) == "shared":
+        raise UsageError(
+            f"--only {setup.only} would part what a shared encoder ties together",
+            "take both networks, or --set encoders=separate in both runs",
+        )
     spaces = environment.spaces
     actions = "discrete" if spaces.discrete else "continuous"
     if getattr(algorithm, "ACTIONS", actions) != actions:
         raise UnsuitableEnvironment(
             f"{setup.algorithm} does not take {setup.env}, whose actions are {actions}",
-            "dqn, c51 and qrdqn take discrete actions, ddpg, td3 and sac continuous ones, ppo both",
+            "dqn, c51 and qrdqn take discrete actions; ddpg, td3, sac, rdpg, rtd3 and rsac continuous ones; ppo both",
         )
     if spaces.image and not getattr(algorithm, "IMAGES", True):
         raise UnsuitableEnvironment(

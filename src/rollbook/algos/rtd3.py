@@ -1,0 +1,335 @@
+"""Recurrent TD3 (Fujimoto et al. 2018) for tasks that show only part of their state.
+
+Actor and critics see all of an episode so far, through recurrent encoders, as in RDPG (Heess et al. 2015) and in the
+recurrent baselines of Ni et al. 2022 [N] and of Yang and Nguyen 2021 [Y]. [F] marks what is in the code of TD3's
+authors and not in their paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rollbook.algos.parts.descent import descend, make_optimizer
+from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check
+from rollbook.algos.parts.lstm import Kind
+from rollbook.algos.parts.networks import Activation, Array, Key, namespace
+from rollbook.algos.parts.recurrent import (
+    Critics,
+    Depth,
+    DeterministicActor,
+    Encoders,
+    features_of,
+    first_features,
+    make_deterministic_actor,
+    make_recurrent_critics,
+    of_sequences,
+    policy_part,
+    with_policy_part,
+    with_shared_encoder,
+)
+from rollbook.algos.parts.schedule import Steps
+from rollbook.algos.parts.sequences import (
+    Cut,
+    Seen,
+    Sequences,
+    Start,
+    check_sequences,
+    largest_of_real,
+    mean_of_real,
+    smallest_of_real,
+    steps_of_a_sequence,
+)
+from rollbook.algos.parts.spaces import Spaces
+from rollbook.algos.parts.targets import copy_of, moved_towards
+from rollbook.algos.parts.value_diagnostics import Part
+
+LOOP = "recurrent"
+ACTIONS = "continuous"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    num_envs: Count = 1
+    """environments that are stepped side by side"""
+    train_every: Count = 10
+    """steps of each environment between trainings"""
+    updates_per_step: Positive = 0.1
+    """updates for each step of an environment; all of a training's are one compiled call"""
+    learning_starts: Steps = 5_000
+    """steps before the first update, with random actions"""
+    hold_random_actions: Count = 1
+    """steps that each of those random actions is repeated for"""
+    buffer_size: Count = 1_000_000
+    """steps that the replay holds"""
+    batch_size: Count = 32
+    """sequences that an update learns from"""
+    sequences: Cut = "segments"
+    """segments of fixed length that go on into the next episode, or whole episodes, padded"""
+    sequence_length: Count = 50
+    """steps of a segment; or of the longest episode: what is longer is cut"""
+    start: Start = "zero"
+    """memory that a sequence begins with: none, or the one that was stored when it was acted on"""
+    burn_in: Steps = 0
+    """steps before each segment that only bring its memory up to date"""
+    gamma: Share = 0.99
+    """discount of future rewards"""
+    lr: Positive = 3e-4
+    """learning rate of the actor (Adam) [F]"""
+    critic_lr: Positive = 3e-4
+    """learning rate of the critics [F]"""
+    tau: Share = 0.005
+    """share by which the targets move towards the networks, whenever the policy is updated"""
+    exploration_noise: NonNegative = 0.1
+    """standard deviation of the noise on actions, which are from -1 to 1"""
+    policy_every: Count = 2
+    """updates of the critics for each of the policy and the targets: d of section 5.2"""
+    target_noise: NonNegative = 0.2
+    """standard deviation of the noise on the target policy's actions (section 5.3)"""
+    target_noise_limit: NonNegative = 0.5
+    """what that noise is cut off at: c of section 5.3"""
+    max_grad_norm: Positive | None = None
+    """limit of the norm of the actor's gradient, and of the critics'"""
+    cell: Kind = "lstm"
+    """kind of the recurrent layers"""
+    units: Count = 128
+    """units of each recurrent layer"""
+    layers: Depth = 1
+    """recurrent layers, one or two"""
+    encoders: Encoders = "separate"
+    """one for the actor and one for each critic, or one that all share and only the critics teach"""
+    see_reward: bool = False
+    """show the encoders the reward of the step before, beside its action"""
+    hidden_sizes: Sizes = (256,)
+    """units of each hidden layer between an encoder and its head"""
+    activation: Activation = "relu"
+    """activation of the hidden layers"""
+    log_every: Count = 200
+    """steps that logged metrics are means over"""
+
+    def __post_init__(self) -> None:
+        check(self)
+        check_sequences(self)
+
+    @property
+    def n_step(self) -> int:
+        """Steps that the replay must have before it can give a sequence."""
+        return steps_of_a_sequence(self)
+
+
+class State(NamedTuple):
+    actor: DeterministicActor
+    critic: Critics
+    target_actor: DeterministicActor
+    target_critic: Critics
+    actor_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    updates: Array
+    actor_loss: Array  # of the newest update of the policy, which is not part of every update
+
+
+def init(key: Key, spaces: Spaces, config: Config) -> State:
+    actor_key, critic_key = jax.random.split(key)
+    critic = make_recurrent_critics(critic_key, 2, spaces, config)
+    actor = make_deterministic_actor(actor_key, spaces, critic, config)
+    return State(
+        actor=actor,
+        critic=critic,
+        target_actor=copy_of(actor),
+        target_critic=copy_of(critic),
+        actor_optimizer=_actor_optimizer(config).init(policy_part(actor, config)),
+        critic_optimizer=_critic_optimizer(config).init(critic),
+        updates=jnp.int32(0),
+        actor_loss=jnp.float32(0),
+    )
+
+
+def explore(key: Key, progress: Array, spaces: Spaces, config: Config) -> Array:
+    return config.exploration_noise * jax.random.normal(key, (*progress.shape, spaces.actions))
+
+
+def act(actor: DeterministicActor, seen: Seen, memory: Any, noise: Any) -> tuple[Any, Any]:
+    """The action, and the memory to act with next."""
+    features, memory = actor.encoder.step(seen, memory)
+    action: Any = actor.policy(features)
+    if noise is None:
+        return action, memory
+    xp = namespace(action)
+    return xp.minimum(xp.maximum(action + noise, -1), 1), memory
+
+
+def value(state: State, observation: Array) -> Array:
+    """What the critics expect of the best action, where an episode begins."""
+    actions = state.actor.head.bias.shape[0]
+    action = state.actor.policy(first_features(state.actor.encoder, observation, actions))
+    features = [first_features(encoder, observation, actions) for encoder in state.critic.encoders]
+    return state.critic(features, action).min(axis=0)
+
+
+class Features(NamedTuple):
+    """What the encoders make of the sequences, arrays (time + 1, batch, units)."""
+
+    actor: Array
+    critic: list[Array]
+    target_actor: Array
+    target_critic: list[Array]
+
+
+def encode(actor: DeterministicActor, critic: Critics, state: State, batch: Sequences, config: Config) -> Features:
+    """By all encoders in one scan. A shared encoder learns from the critics alone."""
+    own, targets = critic.encoders, state.target_critic.encoders
+    if config.encoders == "shared":
+        features, target = features_of(own, targets, (0, 0), batch, config.burn_in)
+        return Features(jax.lax.stop_gradient(features), [features], target, [target])
+    places = (0, 1, 2, 0, 1, 2)
+    found = features_of((actor.encoder, *own), (state.target_actor.encoder, *targets), places, batch, config.burn_in)
+    return Features(found[0], found[1:3], found[3], found[4:])
+
+
+def encode_without_actor(critic: Critics, state: State, batch: Sequences, config: Config) -> Features:
+    """For an update of the critics alone, which does not ask what the actor does."""
+    if config.encoders == "shared":
+        return encode(state.actor, critic, state, batch, config)
+    fixed = (state.target_actor.encoder, *state.target_critic.encoders)
+    found = features_of(critic.encoders, fixed, (1, 2, 0, 1, 2), batch, config.burn_in)
+    return Features(found[2], found[:2], found[2], found[3:])
+
+
+def smoothed_target(state: State, features: Features, batch: Sequences, key: Key, config: Config) -> Array:
+    """Reward plus the discounted value of the target policy's action with noise, by the smaller of both targets, of
+    what is seen next; (time, batch).
+    """
+    action = state.target_actor.policy(features.target_actor[1:])
+    noise = config.target_noise * jax.random.normal(key, action.shape)
+    noise = jnp.clip(noise, -config.target_noise_limit, config.target_noise_limit)
+    action = jnp.clip(action + noise, -1, 1)
+    value = state.target_critic([x[1:] for x in features.target_critic], action).min(axis=0)
+    # A time limit is not the end of the task: only termination cuts the future off.
+    target: Array = batch.reward + config.gamma * jnp.where(batch.terminated, 0.0, value)
+    return target
+
+
+def critic_loss(critic: Critics, features: list[Array], batch: Sequences, target: Array) -> tuple[Array, Array]:
+    """Over real steps, summed over both critics; also their values, (2, time, batch)."""
+    q = critic([x[:-1] for x in features], batch.action)
+    return mean_of_real(jnp.square(q - target), batch.real).sum(), q
+
+
+def actor_loss(action: Array, critic: Critics, features: list[Array], batch: Sequences) -> Array:
+    """Over real steps. Its gradient is the negated deterministic policy gradient, by the first critic."""
+    return -mean_of_real(critic.members[0](features[0][:-1], action[:-1]), batch.real)
+
+
+class Losses(NamedTuple):
+    """Of the networks, with what else is looked at."""
+
+    critic: Array
+    actor: Array
+    q: Array  # (2, time, batch)
+    target: Array  # (time, batch)
+
+
+def losses(
+    actor: DeterministicActor, critic: Critics, state: State, batch: Sequences, key: Key, config: Config
+) -> tuple[Array, Losses]:
+    """Both at once, so that all encoders go through one scan, and back: each network has the slope of its own loss, for
+    the other's sees it as a constant.
+    """
+    features = encode(actor, critic, state, batch, config)
+    batch = batch.without_first(config.burn_in)
+    target = jax.lax.stop_gradient(smoothed_target(state, features, batch, key, config))
+    q_loss, q = critic_loss(critic, features.critic, batch, target)
+    fixed = jax.lax.stop_gradient((critic, features.critic))
+    policy_loss = actor_loss(actor.policy(features.actor), *fixed, batch)
+    return q_loss + policy_loss, Losses(q_loss, policy_loss, q, target)
+
+
+def losses_of_critics(
+    critic: Critics, state: State, batch: Sequences, key: Key, config: Config
+) -> tuple[Array, Losses]:
+    """Between updates of the policy."""
+    features = encode_without_actor(critic, state, batch, config)
+    batch = batch.without_first(config.burn_in)
+    target = jax.lax.stop_gradient(smoothed_target(state, features, batch, key, config))
+    q_loss, q = critic_loss(critic, features.critic, batch, target)
+    return q_loss, Losses(q_loss, state.actor_loss, q, target)
+
+
+def update(state: State, batch: Sequences, key: Key, config: Config) -> tuple[State, dict[str, Array]]:
+    """One step of the critics; at every `policy_every`-th also one of the policy, by the critics before it, and the
+    targets follow.
+    """
+    state = state._replace(updates=state.updates + 1)
+    if config.policy_every == 1:
+        state, found = _with_both(state, batch, key, config)
+    else:
+        due = state.updates % config.policy_every == 0
+        state, found = jax.lax.cond(
+            due, lambda s: _with_both(s, batch, key, config), lambda s: _with_critics(s, batch, key, config), state
+        )
+    real = batch.without_first(config.burn_in).real
+    return state, {
+        "losses/critic": found.critic,
+        "losses/actor": state.actor_loss,
+        "losses/q_mean": mean_of_real(found.q, real).mean(),
+        "losses/q_min": smallest_of_real(found.q, real),
+        "losses/q_max": largest_of_real(found.q, real),
+        "losses/target_mean": mean_of_real(found.target, real),
+        "losses/real_share": real.mean(),
+    }
+
+
+def _with_both(state: State, batch: Sequences, key: Key, config: Config) -> tuple[State, Losses]:
+    (actor_slope, critic_slope), found = jax.grad(losses, argnums=(0, 1), has_aux=True)(
+        state.actor, state.critic, state, batch, key, config
+    )
+    state = _with_new_critics(state, critic_slope, config)
+    part, optimizer = descend(
+        _actor_optimizer(config), policy_part(state.actor, config), policy_part(actor_slope, config),
+        state.actor_optimizer,
+    )  # fmt: skip
+    actor = with_policy_part(state.actor, part, config)
+    return state._replace(
+        actor=actor,
+        actor_optimizer=optimizer,
+        actor_loss=found.actor,
+        target_actor=moved_towards(state.target_actor, actor, config.tau),
+        target_critic=moved_towards(state.target_critic, state.critic, config.tau),
+    ), found
+
+
+def _with_critics(state: State, batch: Sequences, key: Key, config: Config) -> tuple[State, Losses]:
+    slope, found = jax.grad(losses_of_critics, has_aux=True)(state.critic, state, batch, key, config)
+    return _with_new_critics(state, slope, config), found
+
+
+def _with_new_critics(state: State, slope: Critics, config: Config) -> State:
+    critic, optimizer = descend(_critic_optimizer(config), state.critic, slope, state.critic_optimizer)
+    actor = with_shared_encoder(state.actor, critic, config)
+    return state._replace(actor=actor, critic=critic, critic_optimizer=optimizer)
+
+
+def inspect(state: State, batch: Sequences, key: Key, config: Config) -> dict[str, Array]:
+    (actor_slope, critic_slope), found = jax.grad(losses, argnums=(0, 1), has_aux=True)(
+        state.actor, state.critic, state, batch, key, config
+    )
+    features = encode(state.actor, state.critic, state, batch, config)
+    batch = batch.without_first(config.burn_in)
+    pairs = jnp.concatenate([features.critic[0][:-1], batch.action], axis=-1)
+    parts = {
+        "actor": Part(state.actor, actor_slope, state.actor.torso, features.actor),
+        "critic": Part(state.critic, critic_slope, state.critic.members[0].torso, pairs),
+    }
+    return of_sequences(parts, found.q - found.target, batch.real)
+
+
+def _actor_optimizer(config: Config) -> optax.GradientTransformation:
+    return make_optimizer(config.lr, config.max_grad_norm)
+
+
+def _critic_optimizer(config: Config) -> optax.GradientTransformation:
+    return make_optimizer(config.critic_lr, config.max_grad_norm)
