@@ -26,6 +26,7 @@ from rollbook.book.settings import load_settings
 
 ALREADY_TAKEN = 75  # EX_TEMPFAIL: another process has begun this try
 _POLL_SECONDS = 0.2
+_LOOK_SECONDS = 2.0  # between looks for the runner's mark: a thousand jobs share a file system
 _PATIENCE_SECONDS = 20.0  # between asking a program to stop and killing it
 
 
@@ -81,13 +82,16 @@ def _asked_by_signals() -> Iterator[list[int]]:
 def _wait(running: job.Running, signals: Sequence[int]) -> int:
     """Until the program ends. It does not outlive its scheduler: when our parent dies, or it is asked to, it stops."""
     parent = os.getppid()
-    asked_at = None
+    asked_at, look_at = None, 0.0
     while (code := running.poll()) is None:
         # A scheduler may lose its word to us (Ray does, now and then), so that the runner leaves a mark as well.
-        if asked_at is None and (signals or os.getppid() != parent or running.is_asked_to_stop()):
-            asked_at = time.monotonic()
+        now, marked = time.monotonic(), False
+        if now >= look_at:
+            marked, look_at = running.is_asked_to_stop(), now + _LOOK_SECONDS
+        if asked_at is None and (signals or os.getppid() != parent or marked):
+            asked_at = now
             running.ask_to_stop("preempted")
-        if asked_at is not None and time.monotonic() - asked_at > _PATIENCE_SECONDS:
+        if asked_at is not None and now - asked_at > _PATIENCE_SECONDS:
             running.kill()
         time.sleep(_POLL_SECONDS)
     return code

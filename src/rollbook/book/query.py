@@ -109,10 +109,10 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except duck.Error as error:
-        raise explain(error) from None
+        raise _explain(error) from None
 
 
-def explain(error: duckdb.Error) -> QueryInvalid | QueryRefused:
+def _explain(error: duckdb.Error) -> QueryInvalid | QueryRefused:
     """DuckDB's error in our words, with the nearest name where one was wrong."""
     from rollbook.book import duck
 

@@ -94,8 +94,8 @@ def run(
 ) -> int:
     """Run a matrix of jobs: every program with every environment, grid point and seed, each a tracked run.
 
-    SUITE is a file, or one of ours: classic, mujoco-short, pomdp. The same command again goes on with what is not
-    finished.
+    SUITE is a file, or one of ours: classic, mujoco-short, mujoco-off-policy, pomdp. The same command again goes on
+    with what is not finished.
     """
     from rollbook.cli.bench_board import print_summary
 

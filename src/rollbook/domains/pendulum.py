@@ -61,7 +61,10 @@ class Pendulum(DrawnEnv):
 
     def draw(self, canvas: Canvas, state: list[float]) -> None:
         angle, _, torque = state
-        tip = moved((0, 0), (0, 1), angle)
+        self.draw_rod(canvas, angle, torque, length=1.0, turning_at=0.4)
+
+    def draw_rod(self, canvas: Canvas, angle: float, torque: float, *, length: float, turning_at: float) -> None:
+        tip = moved((0, 0), (0, length), angle)
 
         canvas.circle((0, 0), 1.12, SHADE)
         canvas.dashes((0, 0), (0, 1.12), GREY)
@@ -70,4 +73,4 @@ class Pendulum(DrawnEnv):
         canvas.circle((0, 0), 0.07, FAINT, INK)
         if abs(torque) > 0.02 * self.torque_limit:
             sweep = 0.75 * math.pi * torque / self.torque_limit
-            canvas.arrow(arc((0, 0), 0.4, math.pi / 2, sweep), ORANGE, 5)
+            canvas.arrow(arc((0, 0), turning_at, math.pi / 2, sweep), ORANGE, 5)

@@ -7,13 +7,12 @@ up from where the pendulum was once recognised. A hidden length shows only in ho
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from rollbook.domains.drawing import BLUE, FAINT, GREY, INK, ORANGE, SHADE, Array, Canvas, Key, arc, moved
+from rollbook.domains.drawing import Array, Canvas, Key
 from rollbook.domains.partly_seen import PartlySeen
 from rollbook.domains.pendulum import Pendulum
 
@@ -53,14 +52,5 @@ class VariablePendulum(PartialPendulum):
 
     def draw(self, canvas: Canvas, state: list[float]) -> None:
         angle, _, torque, length = state
-        shown = max(length, 0.35)  # the shorter one is drawn longer than it is: its tip is to be seen
-        tip = moved((0, 0), (0, shown), angle)
-
-        canvas.circle((0, 0), 1.12, SHADE)
-        canvas.dashes((0, 0), (0, 1.12), GREY)
-        canvas.line([(0, 0), tip], BLUE, 14)
-        canvas.circle(tip, 0.1, INK)
-        canvas.circle((0, 0), 0.07, FAINT, INK)
-        if abs(torque) > 0.02 * self.torque_limit:
-            sweep = 0.75 * math.pi * torque / self.torque_limit
-            canvas.arrow(arc((0, 0), 0.55, math.pi / 2, sweep), ORANGE, 5)
+        # The shorter one is drawn longer than it is: its tip is to be seen.
+        self.draw_rod(canvas, angle, torque, length=max(length, 0.35), turning_at=0.55)
