@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gated_project import git
 from hypothesis import settings
 
 from rollbook.cli import main
@@ -63,6 +64,16 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ROLLBOOK_QUIET", "1")
     monkeypatch.chdir(tmp_path)
     return path
+
+
+@pytest.fixture
+def git_project(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty git repository, which is the working folder; see gated_project.py."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    git("init", "--quiet")
+    return folder
 
 
 @pytest.fixture

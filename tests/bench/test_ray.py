@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from adaptive_gate import check_adaptive_gate
 from bench_traces import start_bench, traces, wait_for
 
 import rollbook
@@ -106,3 +107,7 @@ def test_a_ray_that_does_not_answer_is_one_clear_line(book, cli, project, monkey
     assert bench.returncode == 2
     assert error.splitlines()[-2].startswith("error: Ray does not answer at 127.0.0.1:1: ")
     assert error.splitlines()[-1].startswith("hint: ")
+
+
+def test_an_adaptive_gate_trains_in_the_cluster_look_by_look(book, process, git_project, cluster):
+    check_adaptive_gate(book, process, git_project, "--on", "ray", "--ray-address", cluster.address)

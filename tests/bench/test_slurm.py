@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from adaptive_gate import check_adaptive_gate
 from bench_cluster import Slurm, missing, running_slurm
 from bench_traces import start_bench, traces, wait_for
 
@@ -127,3 +128,7 @@ def test_a_slurm_that_does_not_answer_is_one_clear_line(book, cli, project, monk
     assert answer.code == 2
     assert answer.err.splitlines()[-2].startswith("error: Slurm does not answer: ")
     assert answer.err.splitlines()[-1].startswith("hint: ")
+
+
+def test_an_adaptive_gate_trains_under_slurm_look_by_look(book, process, git_project, slurm):
+    check_adaptive_gate(book, process, git_project, "--on", "slurm", "--workers", 2)

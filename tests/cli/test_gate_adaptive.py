@@ -2,51 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-import pytest
+from gated_project import COMMAND, commit
 
 import rollbook
-
-# Its score follows from the seed and from a number in the code.
-AGENT = """
-import argparse, pathlib, rollbook
-parser = argparse.ArgumentParser()
-parser.add_argument("--env-id")
-parser.add_argument("--seed", type=int)
-args = parser.parse_args()
-LEVEL = {level}
-noise = ((args.seed * 7919) % 13 - 6) / 6
-if pathlib.Path("crash").exists():
-    raise SystemExit("as told")
-with rollbook.start(config=args, save_code=False) as run:
-    for step in (0, 50, 95, 100):
-        run.log({{"charts/episodic_return": LEVEL + noise * {spread}}}, step=step)
-"""
-
-
-def git(*arguments):
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
-
-
-def commit(project, *, level, spread=1.0):
-    (project / "agent.py").write_text(AGENT.format(level=level, spread=spread))
-    git("add", "-A")
-    git("commit", "--quiet", "--message", f"level {level}")
-
-
-@pytest.fixture
-def project(book, tmp_path, monkeypatch):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    git("init", "--quiet")
-    return folder
-
-
-COMMAND = ["--command", f"{sys.executable} agent.py", "--env-ids", "A-v1", "--task", "t"]
 
 
 def bench(cli, seeds):
@@ -61,10 +19,10 @@ def seeds_of(book, where):
     return sorted(run.seed for run in rollbook.open(book).runs(where))
 
 
-def test_a_clear_drop_is_found_with_three_seeds(cli, book, project):
-    commit(project, level=100)
+def test_a_clear_drop_is_found_with_three_seeds(cli, book, git_project):
+    commit(git_project, level=100)
     bench(cli, 10)
-    commit(project, level=80)
+    commit(git_project, level=80)
 
     answer = gate(cli, "pr-9", "--json")
 
@@ -76,10 +34,10 @@ def test_a_clear_drop_is_found_with_three_seeds(cli, book, project):
     assert "3 seeds: regression, 0 cells undecided, alpha spent 0.0115 of 0.05" in answer.err
 
 
-def test_the_same_command_again_runs_nothing_and_says_the_same(cli, book, project):
-    commit(project, level=100)
+def test_the_same_command_again_runs_nothing_and_says_the_same(cli, book, git_project):
+    commit(git_project, level=100)
     bench(cli, 10)
-    commit(project, level=100.5)
+    commit(git_project, level=100.5)
 
     first, second = gate(cli, "--json"), gate(cli, "--json")
 
@@ -88,10 +46,10 @@ def test_the_same_command_again_runs_nothing_and_says_the_same(cli, book, projec
     assert len(rollbook.open(book).runs()) == 10 + first.json["cells"][0]["candidate_seeds"]
 
 
-def test_further_seeds_run_only_while_nothing_is_decided(cli, book, project):
-    commit(project, level=100, spread=6)
+def test_further_seeds_run_only_while_nothing_is_decided(cli, book, git_project):
+    commit(git_project, level=100, spread=6)
     bench(cli, 10)
-    commit(project, level=98.5, spread=6)
+    commit(git_project, level=98.5, spread=6)
 
     answer = gate(cli, "--json")
 
@@ -102,10 +60,10 @@ def test_further_seeds_run_only_while_nothing_is_decided(cli, book, project):
     assert [look["spent"] for look in looks] == sorted(look["spent"] for look in looks)
 
 
-def test_the_baseline_is_topped_up_to_ten_seeds_from_its_own_commit(cli, book, project):
-    commit(project, level=100)
+def test_the_baseline_is_topped_up_to_ten_seeds_from_its_own_commit(cli, book, git_project):
+    commit(git_project, level=100)
     bench(cli, 4)
-    commit(project, level=80)
+    commit(git_project, level=80)
 
     answer = gate(cli, "--json")
 
@@ -117,14 +75,14 @@ def test_the_baseline_is_topped_up_to_ten_seeds_from_its_own_commit(cli, book, p
     assert len({run["version"] for run in cell["baseline_runs"]}) == 1
 
 
-def test_a_job_that_fails_leaves_the_gate_open_and_the_same_command_goes_on(cli, book, project):
-    commit(project, level=100)
+def test_a_job_that_fails_leaves_the_gate_open_and_the_same_command_goes_on(cli, book, git_project):
+    commit(git_project, level=100)
     bench(cli, 10)
-    commit(project, level=80)
-    (project / "crash").touch()
+    commit(git_project, level=80)
+    (git_project / "crash").touch()
 
     broken = gate(cli)
-    (project / "crash").unlink()
+    (git_project / "crash").unlink()
 
     assert broken.code == 1
     assert broken.err.splitlines()[-2:] == [
@@ -134,5 +92,5 @@ def test_a_job_that_fails_leaves_the_gate_open_and_the_same_command_goes_on(cli,
     assert gate(cli, "--json").json["outcome"] == "regression"
 
 
-def test_a_program_without_adaptive_is_wrong_usage(cli, project):
+def test_a_program_without_adaptive_is_wrong_usage(cli, git_project):
     assert cli("gate", "new", "--command", "python agent.py").code == 2
