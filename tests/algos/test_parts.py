@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from rollbook.algos.parts.actor_critic import explained_variance, make_actor, ma
 from rollbook.algos.parts.distributions import Categorical, Gaussian, draw_noise
 from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check, fields_of
 from rollbook.algos.parts.gae import advantages
-from rollbook.algos.parts.networks import make_torso
+from rollbook.algos.parts.networks import convolve, make_torso
 from rollbook.algos.parts.running import no_statistics, normalised, scaled, with_batch
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.errors import InvalidConfig
@@ -130,6 +130,29 @@ def test_hidden_weights_are_orthogonal_and_biases_zero() -> None:
     weight = np.asarray(torso.layers[1].weight)
     np.testing.assert_allclose(weight.T @ weight, 2 * np.eye(16), atol=1e-5)
     assert not np.any(torso.layers[1].bias)
+
+
+@pytest.mark.parametrize(("size", "stride", "shape"), [(8, 4, (84, 84, 4)), (4, 2, (23, 20, 3)), (3, 1, (9, 7, 2))])
+def test_a_convolution_and_its_gradients_are_those_of_jax(size: int, stride: int, shape: tuple[int, ...]) -> None:
+    image_key, kernel_key = jax.random.split(jax.random.key(0))
+    image = jax.random.normal(image_key, (2, *shape))
+    kernel = jax.random.normal(kernel_key, (size, size, shape[-1], 5)) / size
+
+    def usual(image: Any, kernel: Any) -> Any:
+        return jax.lax.conv_general_dilated(
+            image, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    def loss(convolution: Any) -> Any:
+        return lambda image, kernel: jnp.square(convolution(image, kernel)).sum()
+
+    def ours(image: Any, kernel: Any) -> Any:
+        return convolve(image, kernel, stride)
+
+    np.testing.assert_allclose(ours(image, kernel), usual(image, kernel), rtol=1e-4, atol=1e-4)
+    expected = jax.grad(loss(usual), argnums=(0, 1))(image, kernel)
+    for gradient, right in zip(jax.grad(loss(ours), argnums=(0, 1))(image, kernel), expected, strict=True):
+        np.testing.assert_allclose(gradient, right, rtol=1e-3, atol=1e-3)
 
 
 def test_images_go_through_convolutions_one_by_one_or_many() -> None:

@@ -57,7 +57,7 @@ class KeyRows:
         self.level = level
         self.names = names
         self._rows = bytearray()
-        self._struct = struct.Struct(f"<qd{len(names)}d")
+        self._struct = struct.Struct(f"@qd{len(names)}d")
         self.appender: RowAppender = (len(names), _values_of(names), self._struct.pack, self._rows.extend)
 
     def __len__(self) -> int:
