@@ -17,6 +17,7 @@ from rollbook.algos.parts import diagnostics
 from rollbook.algos.parts.actor_critic import (
     Actor,
     Batch,
+    Critic,
     Networks,
     Rollout,
     explained_variance,
@@ -69,7 +70,9 @@ class Config:
     recompute_advantages: bool = False
     """compute the advantages anew before each epoch; [A] section 3.5, Tianshou's default"""
     hidden_sizes: Sizes = (64, 64)
-    """units of each hidden layer of actor and critic, which share nothing [H 13]"""
+    """units of each hidden layer of actor and critic"""
+    share_torso: bool = False
+    """one torso for actor and critic, learning from both losses; usual for images [H Atari 8], else worse [H 13]"""
     activation: Activation = "tanh"
     """activation of the hidden layers"""
     initial_log_std: float = 0.0
@@ -96,6 +99,8 @@ class State(NamedTuple):
 def init(key: Key, spaces: Spaces, config: Config) -> State:
     actor_key, critic_key = jax.random.split(key)
     networks = Networks(make_actor(actor_key, spaces, config), make_critic(critic_key, spaces, config))
+    if config.share_torso:
+        networks = networks._replace(critic=Critic(None, networks.critic.head))
     return State(networks, _optimizer(config).init(networks))
 
 
@@ -106,13 +111,13 @@ def act(actor: Actor, observation: Array, noise: Array | None) -> Array:
 
 def loss(networks: Networks, batch: Batch, config: Config) -> tuple[Array, dict[str, Array]]:
     """The clipped objective (equation 7), the value loss and the entropy bonus (equation 9)."""
-    policy = networks.actor(batch.observation)
+    policy, value = networks(batch.observation)
     advantage = standardised(batch.advantage) if config.normalise_advantages else batch.advantage
     log_ratio = policy.log_prob(batch.action) - batch.log_prob
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
     policy_loss = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
-    value_loss = _value_loss(networks.critic(batch.observation), batch, config)
+    value_loss = _value_loss(value, batch, config)
     entropy = policy.entropy().mean()
     total = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
     return total, {
@@ -136,7 +141,7 @@ def _value_loss(value: Array, batch: Batch, config: Config) -> Array:
 def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Config) -> tuple[State, dict[str, Array]]:
     """Several epochs of minibatch steps on one rollout. `progress` is the share of the training that is done."""
     lr = config.lr * (1 - progress) if config.anneal_lr else jnp.float32(config.lr)
-    first = make_batch(*state.networks, rollout, config)
+    first = make_batch(state.networks, rollout, config)
 
     def step(state: State, batch: Batch) -> tuple[State, dict[str, Array]]:
         gradient, metrics = jax.grad(loss, has_aux=True)(state.networks, batch, config)
@@ -148,7 +153,7 @@ def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Co
         state, stopped = carry
         batch = first
         if config.recompute_advantages:
-            again = make_batch(*state.networks, rollout, config)
+            again = make_batch(state.networks, rollout, config)
             batch = batch._replace(value=again.value, advantage=again.advantage, value_target=again.value_target)
         order = jax.random.permutation(key, batch.advantage.shape[0]).reshape(config.minibatches, -1)
 
@@ -175,7 +180,7 @@ def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Co
 
 
 def inspect(state: State, rollout: Rollout, config: Config) -> dict[str, Array]:
-    batch = make_batch(*state.networks, rollout, config)
+    batch = make_batch(state.networks, rollout, config)
     gradient, _ = jax.grad(loss, has_aux=True)(state.networks, batch, config)
     return diagnostics.of_networks(state.networks, gradient, batch)
 

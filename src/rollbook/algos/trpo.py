@@ -175,7 +175,7 @@ def line_search(actor: Actor, step: Array, batch: Batch, config: Config) -> tupl
 def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Config) -> tuple[State, dict[str, Array]]:
     """One trust-region step of the policy, then `value_steps` of the critic."""
     del progress  # nothing is annealed: the trust region is the step size
-    batch = make_batch(state.actor, state.critic, rollout, config)
+    batch = make_batch(Networks(state.actor, state.critic), rollout, config)
     gradient, _ = ravel_pytree(jax.grad(surrogate)(state.actor, batch, config))
     direction, curvature = natural_direction(state.actor, gradient, batch, config)
     longest = jnp.sqrt(2 * config.max_kl / (curvature + 1e-8))
@@ -198,7 +198,7 @@ def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Co
 
 
 def inspect(state: State, rollout: Rollout, config: Config) -> dict[str, Array]:
-    batch = make_batch(state.actor, state.critic, rollout, config)
+    batch = make_batch(Networks(state.actor, state.critic), rollout, config)
     gradient = Networks(jax.grad(surrogate)(state.actor, batch, config), jax.grad(value_loss)(state.critic, batch))
     return diagnostics.of_networks(Networks(state.actor, state.critic), gradient, batch)
 

@@ -106,7 +106,7 @@ def policy_loss(actor: Actor, batch: Batch, config: Config) -> tuple[Array, Arra
 def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Config) -> tuple[State, dict[str, Array]]:
     """One step of the policy, then `value_steps` of the critic. `progress` is the share of the training done."""
     lr = config.lr * (1 - progress) if config.anneal_lr else jnp.float32(config.lr)
-    batch = make_batch(state.actor, state.critic, rollout, config)
+    batch = make_batch(Networks(state.actor, state.critic), rollout, config)
     (loss, entropy), gradient = jax.value_and_grad(policy_loss, has_aux=True)(state.actor, batch, config)
     direction, actor_optimizer = _optimizer(config).update(gradient, state.actor_optimizer)
     actor = jax.tree.map(lambda x, d: x - lr * d, state.actor, direction)
@@ -131,7 +131,7 @@ def update(state: State, rollout: Rollout, progress: Array, key: Key, config: Co
 
 
 def inspect(state: State, rollout: Rollout, config: Config) -> dict[str, Array]:
-    batch = make_batch(state.actor, state.critic, rollout, config)
+    batch = make_batch(Networks(state.actor, state.critic), rollout, config)
     gradient = Networks(
         jax.grad(policy_loss, has_aux=True)(state.actor, batch, config)[0],
         jax.grad(value_loss)(state.critic, batch),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 MAGIC = b"RBM1"
 _HEAD = struct.Struct("<4sII")
 _LENGTH = struct.Struct("<I")
+# On a little-endian machine, the native order has the same bytes and is packed in less time.
+_FASTEST = "@" if sys.byteorder == "little" else "<"
 
 KeySet = tuple[str, tuple[str, ...]]  # level, metric names
 Values = Callable[[dict[str, Any]], Iterable[Any]]
@@ -57,7 +60,7 @@ class KeyRows:
         self.level = level
         self.names = names
         self._rows = bytearray()
-        self._struct = struct.Struct(f"@qd{len(names)}d")
+        self._struct = struct.Struct(f"{_FASTEST}qd{len(names)}d")
         self.appender: RowAppender = (len(names), _values_of(names), self._struct.pack, self._rows.extend)
 
     def __len__(self) -> int:

@@ -32,24 +32,32 @@ class Actor:
     log_std: Array | None  # of continuous actions: a parameter that does not depend on the observation
 
     def __call__(self, observation: Array) -> Distribution:
-        output = self.head(self.torso(observation))
+        return self.policy(self.torso(observation))
+
+    def policy(self, features: Array) -> Distribution:
+        output = self.head(features)
         return Categorical(output) if self.log_std is None else Gaussian(output, self.log_std)
 
 
 @network
 class Critic:
-    """From observations to their values."""
+    """From observations to their values; without a torso of its own, from the features of the actor's."""
 
-    torso: Torso
+    torso: Torso | None
     head: Linear
 
     def __call__(self, observation: Array) -> Array:
-        return self.head(self.torso(observation))[..., 0]
+        return self.head(self.torso(observation) if self.torso else observation)[..., 0]
 
 
 class Networks(NamedTuple):
     actor: Actor
     critic: Critic
+
+    def __call__(self, observation: Array) -> tuple[Distribution, Array]:
+        """The policy and the value."""
+        features = self.actor.torso(observation)
+        return self.actor.policy(features), self.critic(observation if self.critic.torso else features)
 
 
 class NetworkConfig(Protocol):
@@ -105,9 +113,10 @@ class AdvantageConfig(Protocol):
     def gae_lambda(self) -> float: ...
 
 
-def make_batch(actor: Actor, critic: Critic, rollout: Rollout, config: AdvantageConfig) -> Batch:
+def make_batch(networks: Networks, rollout: Rollout, config: AdvantageConfig) -> Batch:
     """Advantages and value targets of a rollout, flattened to samples."""
-    value, next_value = critic(rollout.observation), critic(rollout.next_observation)
+    policy, value = networks(rollout.observation)
+    _, next_value = networks(rollout.next_observation)
     advantage = advantages(
         rollout.reward, value, next_value, rollout.terminated, rollout.truncated,
         gamma=config.gamma, gae_lambda=config.gae_lambda,
@@ -115,7 +124,7 @@ def make_batch(actor: Actor, critic: Critic, rollout: Rollout, config: Advantage
     batch = Batch(
         observation=rollout.observation,
         action=rollout.action,
-        log_prob=actor(rollout.observation).log_prob(rollout.action),
+        log_prob=policy.log_prob(rollout.action),
         value=value,
         advantage=advantage,
         value_target=advantage + value,

@@ -21,8 +21,9 @@ def of_networks(networks: NamedTuple, gradient: NamedTuple, batch: Batch) -> dic
         metrics |= {
             f"debug/{name}_gradient_norm": norm(getattr(gradient, name)),
             f"debug/{name}_weight_norm": norm(network),
-            f"debug/{name}_inactive_share": inactive_share(network.torso, batch.observation),
         }
+        if network.torso:
+            metrics[f"debug/{name}_inactive_share"] = inactive_share(network.torso, batch.observation)
     return metrics | {"debug/nonfinite_share": nonfinite_share((networks, gradient, batch))}
 
 
