@@ -72,6 +72,7 @@ DETAILS: list[dict[str, Any]] = [
     {"recompute_advantages": True},
     {"target_kl": 0.05},
     {"normalise_observations": True, "normalise_rewards": True},
+    {"share_torso": True},
 ]
 
 
