@@ -376,8 +376,8 @@ NOTES = """A book has ten metrics a run, of 1,000 points each (100,000 runs: one
 `book.sql` is a question to an open book. *seconds* are medians; the fastest stands beside them, since the same command
 takes up to twice as long on a shared virtual machine from one second to the next. *no cache* means that the book's own
 cache/ was removed; with its files not in the page cache either, 10,000 runs took 36 s where they else took 6. *memory*
-is the largest resident size of the process. pandas reads `config.json` of all runs, `progress.csv` of those that the question is about, and no column but
-the step and the metric."""
+is the largest resident size of the process. pandas reads `config.json` of all runs, `progress.csv` of those that the
+question is about, and no column but the step and the metric."""
 
 
 def main() -> None:
