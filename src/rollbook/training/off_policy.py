@@ -201,8 +201,7 @@ class DeviceLoop(_OffPolicy):
             return {}
         key = jax.random.fold_in(jax.random.fold_in(self._key, _INSPECTION), learner.iteration)
         bits = jax.random.bits(key, (self.config.batch_size,))
-        batch = sample(replay, bits, n_step=self.config.n_step, gamma=self.config.gamma)
-        found = jax.device_get(self._inspect(learner, batch, key))
+        found = jax.device_get(self._inspect(learner, self._batches(replay, bits), key))
         return {name: float(value) for name, value in found.items()}
 
     def advance(self, state: DeviceState, count: int) -> tuple[DeviceState, Report]:
@@ -256,7 +255,7 @@ class DeviceLoop(_OffPolicy):
         def one_round(carry: Any, drawn: Any) -> Any:
             algorithm, environment, replay = carry
             chance, world = drawn
-            environment, replay, episodes = self._collect(algorithm.actor, environment, replay, chance, world)
+            environment, replay, episodes = self._collect(algorithm, environment, replay, chance, world)
             ready = replay.added >= self._rows_to_start
             algorithm, metrics = jax.lax.cond(ready, self._trained, self._wait, algorithm, replay, chance)
             return (algorithm, environment, replay), (episodes, metrics, ready)
@@ -267,22 +266,24 @@ class DeviceLoop(_OffPolicy):
         trained = ready.sum()
         means = {name: values.sum() / jnp.maximum(trained, 1) for name, values in metrics.items()}
         learner = Learner(algorithm, learner.normaliser, learner.iteration + 1)
-        return DeviceState(learner, environment, replay), (episodes, means, trained)
+        return state._replace(learner=learner, environment=environment, replay=replay), (episodes, means, trained)
 
     def _train(self, algorithm: Any, replay: Replay, chance: Drawn) -> tuple[Any, Metrics]:
-        batches = sample(replay, chance.bits, n_step=self.config.n_step, gamma=self.config.gamma)
-        return self._learn(algorithm, batches, chance.keys)
+        return self._learn(algorithm, self._batches(replay, chance.bits), chance.keys)
+
+    def _batches(self, replay: Replay, bits: Array) -> Batch:
+        return sample(replay, bits, n_step=self.config.n_step, gamma=self.config.gamma)
 
     def _wait(self, algorithm: Any, replay: Replay, chance: Drawn) -> tuple[Any, Metrics]:
         _, metrics = jax.eval_shape(self._trained, algorithm, replay, chance)
         return algorithm, {name: jnp.zeros(x.shape, x.dtype) for name, x in metrics.items()}
 
-    def _collect(self, actor: Any, environment: EnvState, replay: Replay, chance: Drawn, world: Any) -> Any:
+    def _collect(self, algorithm: Any, environment: EnvState, replay: Replay, chance: Drawn, world: Any) -> Any:
         def step(carry: tuple[EnvState, Replay], drawn: Any) -> Any:
             environment, replay = carry
             noise, random, at_random, keys, fresh = drawn
             observation, begins = environment.observation, environment.elapsed == 0
-            action = self.algorithm.act(actor, observation, noise)
+            action = self.algorithm.act(algorithm.actor, observation, noise)
             action = jnp.where(at_random, random, action.astype(random.dtype))
             environment, made = self.envs.step(environment, self.spaces.to_environment(action), keys, fresh)
             row = Transition(observation, action, made.reward, made.terminated, begins, made.next_observation)

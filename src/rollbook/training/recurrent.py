@@ -34,7 +34,7 @@ from rollbook.training.device import EnvState
 from rollbook.training.host import Episode, HostEnvs
 from rollbook.training.host_episodes import HostEpisodes, own_columns
 from rollbook.training.off_policy import Drawn
-from rollbook.training.on_policy import Episodes, Learner, Metrics
+from rollbook.training.on_policy import Episodes, Learner
 from rollbook.training.ring import fill, growing_rows
 
 steps_per_iteration = off_policy.steps_per_iteration
@@ -118,44 +118,8 @@ class DeviceLoop(_Remembering, off_policy.DeviceLoop):
         replay = Replay(data, jnp.int32(saved["replay"].end))
         return state._replace(replay=EpisodicReplay(replay, jnp.asarray(own["position"]), memory))
 
-    def inspect(self, learner: Learner) -> dict[str, float]:
-        """What is only computed to be looked at, of a batch of its own; the training does not notice."""
-        ring: Any = self._newest
-        if not hasattr(self.algorithm, "inspect") or ring is None or int(ring.added) < self._rows_to_start:
-            return {}
-        key = jax.random.fold_in(jax.random.fold_in(self._key, off_policy._INSPECTION), learner.iteration)
-        bits = jax.random.bits(key, (self.config.batch_size,))
-        batch: Any = self._sample(ring, bits)
-        found = jax.device_get(self._inspect(learner, batch, key))
-        return {name: float(value) for name, value in found.items()}
-
-    def _iteration(self, state: Any, key: Key, iterations: Array) -> Any:
-        learner = state.learner
-        drawn = self._chance(key, learner.iteration, iterations)
-        world_key = jax.random.fold_in(jax.random.fold_in(key, off_policy._FIRST_EPISODES), learner.iteration)
-        step_key, fresh_key = jax.random.split(world_key)
-        shape = (self.schedule.rounds, self.schedule.rows)
-        world = jax.random.split(step_key, (*shape, self.config.num_envs)), self.envs.draw(fresh_key, shape)
-
-        def one_round(carry: Any, drawn: Any) -> Any:
-            algorithm, environment, replay = carry
-            chance, world = drawn
-            environment, replay, episodes = self._collect(algorithm, environment, replay, chance, world)
-            ready = replay.added >= self._rows_to_start
-            algorithm, metrics = jax.lax.cond(ready, self._trained, self._wait, algorithm, replay, chance)
-            return (algorithm, environment, replay), (episodes, metrics, ready)
-
-        (algorithm, environment, replay), (episodes, metrics, ready) = jax.lax.scan(
-            one_round, (learner.algorithm, state.environment, state.replay), (drawn, world)
-        )
-        trained = ready.sum()
-        means = {name: values.sum() / jnp.maximum(trained, 1) for name, values in metrics.items()}
-        learner = Learner(algorithm, learner.normaliser, learner.iteration + 1)
-        return DeviceState(learner, environment, replay), (episodes, means, trained)
-
-    def _train(self, algorithm: Any, replay: Any, chance: Drawn) -> tuple[Any, Metrics]:
-        batches: Any = sample_sequences(replay, chance.bits, **self.sequence)
-        return self._learn(algorithm, batches, chance.keys)
+    def _batches(self, replay: Any, bits: Array) -> Any:
+        return self._sample(replay, bits)
 
     def _collect(self, algorithm: Any, environment: Any, replay: Any, chance: Drawn, world: Any) -> Any:
         def step(carry: Any, drawn: Any) -> Any:
