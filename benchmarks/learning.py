@@ -1,0 +1,315 @@
+"""What the algorithms learn: their scores beside published ones, and beside a peer's that was trained on this machine.
+
+Every training is a job of `rollbook bench` in a book of its own (build/learning), tagged by the sources that its
+numbers come from: what was stopped goes on with the same command, and changed sources train anew.
+
+    python benchmarks/learning.py --only sac-Pendulum         # train what is missing, and print the table
+    python benchmarks/learning.py --peers peers/bin/python    # RL Zoo's tuned agents too, where that takes no hour
+    python benchmarks/learning.py --no-training --write       # docs/benchmarks.md, from what there is
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from report import document, table
+
+import rollbook
+from rollbook.domains import DOMAINS
+from rollbook.errors import RollbookError
+from rollbook.training.setup import Setup, load_algorithm, setup_from_record
+from rollbook.training.train import make_setup
+
+PROJECT = Path(__file__).parents[1]
+BOOK = Path(os.environ.get("ROLLBOOK_LEARNING_BOOK", PROJECT / "build" / "learning"))
+SEEDS = (1, 2, 3)
+LAST_SHARE = 0.1  # of the steps: the returns of its training episodes, or of its evaluations, are averaged
+TASK, PEERS_TASK = "learning", "learning-peers"
+
+
+class Bar(NamedTuple):
+    """A score that an algorithm has to reach."""
+
+    algo: str
+    env: str
+    steps: int
+    score: float | None  # None: what it reaches is to be seen, not promised
+    published: str = ""
+    every_seed: bool = False
+    metric: str = "charts/episodic_return"  # off-policy papers report evaluations without exploration
+    peer: bool = False  # whether the same by RL Zoo takes less than half an hour
+
+    @property
+    def name(self) -> str:
+        return f"{self.algo}-{self.env}-{self.steps}"
+
+
+def evaluated(algo: str, env: str, steps: int, score: float, published: str = "", *, peer: bool = False) -> Bar:
+    return Bar(algo, env, steps, score, published, metric="eval/return", peer=peer)
+
+
+BARS = [
+    Bar("ppo", "CartPole-v1", 500_000, 475, "CleanRL 490", every_seed=True, peer=True),
+    Bar("ppo", "Acrobot-v1", 500_000, -92, "CleanRL -86", peer=True),
+    Bar("ppo", "Pendulum-v1", 300_000, -250, "RL Zoo -172 at 100k", peer=True),
+    Bar("ppo", "HalfCheetah-v5", 1_000_000, 2500, "CleanRL 1443, Tianshou 5784"),
+    Bar("ppo", "Hopper-v5", 1_000_000, 2200, "CleanRL 2383, Tianshou 2609"),
+    Bar("ppo", "Walker2d-v5", 1_000_000, 2500, "CleanRL 2288, Tianshou 3589"),
+    Bar("trpo", "CartPole-v1", 200_000, 475, "RL Zoo 500 at 100k", peer=True),
+    Bar("trpo", "HalfCheetah-v5", 1_000_000, 1500, "Spinning Up 720, Tianshou 4471"),
+    Bar("trpo", "Hopper-v5", 1_000_000, 1800, "Spinning Up 1161, Tianshou 2046"),
+    Bar("vpg", "CartPole-v1", 500_000, 400),
+    Bar("vpg", "Hopper-v5", 1_000_000, 390, "Spinning Up 391"),
+    Bar("vpg", "Swimmer-v5", 1_000_000, 36, "Spinning Up 36"),
+    evaluated("ddpg", "Pendulum-v1", 20_000, -175, "RL Zoo -152", peer=True),
+    evaluated("td3", "Pendulum-v1", 20_000, -175, "RL Zoo -152", peer=True),
+    evaluated("sac", "Pendulum-v1", 20_000, -175, "RL Zoo -157", peer=True),
+    evaluated("sac", "MountainCarContinuous-v0", 50_000, 90, "RL Zoo 94.7", peer=True),
+    evaluated("dqn", "CartPole-v1", 50_000, 475, "RL Zoo 500", peer=True),
+    evaluated("c51", "CartPole-v1", 50_000, 475, "500"),
+    evaluated("qrdqn", "CartPole-v1", 50_000, 475, "RL Zoo 500", peer=True),
+    evaluated("dqn", "Acrobot-v1", 100_000, -90, "RL Zoo -77", peer=True),
+    evaluated("c51", "Acrobot-v1", 100_000, -90),
+    evaluated("qrdqn", "Acrobot-v1", 100_000, -90, "RL Zoo -69", peer=True),
+    evaluated("dqn", "MountainCar-v0", 120_000, -120, "RL Zoo -101", peer=True),
+    evaluated("qrdqn", "MountainCar-v0", 120_000, -120, "RL Zoo -106", peer=True),
+    evaluated("dqn", "LunarLander-v3", 100_000, 100, "RL Zoo 154, on v2", peer=True),
+    evaluated("td3", "InvertedPendulum-v5", 50_000, 950, "1000"),
+    evaluated("sac", "InvertedPendulum-v5", 50_000, 950, "1000"),
+    evaluated("sac", "HalfCheetah-v5", 100_000, 4500, "Spinning Up 6081"),
+    evaluated("td3", "HalfCheetah-v5", 100_000, 4300, "Spinning Up 5242, its author 5514"),
+    evaluated("ddpg", "HalfCheetah-v5", 100_000, 3500, "Spinning Up 4339"),
+    evaluated("sac", "HalfCheetah-v5", 300_000, 7000, "Spinning Up 9163"),
+    evaluated("sac", "Hopper-v5", 300_000, 2000, "Spinning Up 2887"),
+    evaluated("td3", "Hopper-v5", 300_000, 1800, "Spinning Up 2402"),
+]
+
+PARTLY_SEEN: dict[
+    str, tuple[str, str, dict[str, float]]
+] = {  # the metric, the observations that stand in for a memory, and the bars
+    "pendulum-p-v0": ("eval/return", "+concat5", {"rdpg": -250, "rtd3": -200, "rsac": -200}),
+    "pendulum-v-v0": ("eval/return", "+concat20", {"rtd3": -250}),
+    "cartpole-continuous-long-p-v0": ("eval/return", "+concat5", {"rsac": 900}),
+    "car-v0": ("eval/success_rate", "+concat20", {}),
+    "water-maze-simple-pomdp-v0": ("eval/success_rate", "+concat20", {}),
+    "bumps-1d-v0": ("eval/success_rate", "+concat20", {"rsac": 0.9}),
+}
+LEARNERS = ("ddpg", "td3", "sac", "sac+", "rdpg", "rtd3", "rsac")  # with + instead of a memory the last observations
+
+
+def partly_seen(env: str, learner: str) -> Bar:
+    metric, frames, bars = PARTLY_SEEN[env]
+    algo = learner.rstrip("+")
+    return Bar(algo, env + frames if learner.endswith("+") else env, 50_000, bars.get(learner), metric=metric)
+
+
+class Score(NamedTuple):
+    seed: int
+    value: float
+    minutes: float
+    code: str  # the commit, or where the sources have changed since then, the commit in brackets
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+def train_missing(bars: Sequence[Bar], peers: str | None = None) -> None:
+    """One benchmark of all trainings that the book has not, two at a time on two cores."""
+    programs: list[str] = []
+    for bar in bars:
+        have = {score.seed for score in scores_of(bar, current=True)}
+        if missing := [seed for seed in SEEDS if seed not in have]:
+            programs.append(_program(bar, f'algo = "{bar.algo}"', missing, TASK, [sources_tag(bar)]))
+        have = {score.seed for score in scores_of_peer(bar)}
+        if peers and bar.peer and (missing := [seed for seed in SEEDS if seed not in have]):
+            command = f"{sys.executable} benchmarks/zoo.py --python {peers} {bar.algo} {{env}} {{steps}} {{seed}}"
+            programs.append(_program(bar, f'algo = "zoo-{bar.algo}"\ncommand = "{command}"', missing, PEERS_TASK, []))
+    if not programs:
+        return
+    with tempfile.TemporaryDirectory(prefix="rollbook-") as folder:
+        suite = Path(folder) / f"{TASK}.toml"
+        suite.write_text("\n".join(programs))
+        bench = [sys.executable, "-m", "rollbook", "bench", str(suite), "--book", str(BOOK)]
+        subprocess.run(bench, cwd=PROJECT, check=True)
+
+
+def _program(bar: Bar, head: str, seeds: Sequence[int], task: str, tags: Sequence[str]) -> str:
+    return (
+        f'[[programs]]\n{head}\nenv_ids = ["{bar.env}"]\nsteps = {bar.steps}\n'
+        f'seeds = {list(seeds)}\ntask = "{task}"\ntags = {list(tags)}\n'
+    )
+
+
+def sources_tag(bar: Bar) -> str:
+    """Of all that a training's numbers come from, but the parameters: what its algorithm and its loops import."""
+    source = PROJECT / "src"
+    found: set[Path] = set()
+    loop = load_algorithm(bar.algo).LOOP
+    todo = [f"rollbook.algos.{bar.algo}", f"rollbook.training.{loop}"]
+    domain, stacked = bar.env.partition("+")[::2]
+    if domain in DOMAINS:  # its own file alone: a new domain trains no other anew
+        todo.append(DOMAINS[domain].entry_point.partition(":")[0])
+    if stacked:
+        todo.append("rollbook.domains.stacking")
+    while todo:
+        file = (source / todo.pop().replace(".", "/")).with_suffix(".py")
+        if file in found or not file.exists():
+            continue
+        found.add(file)
+        imports = re.findall(
+            r"^from (rollbook\.(?:algos|training|domains)[\w.]*) import (.*)", file.read_text(), re.MULTILINE
+        )
+        for package, names in imports:
+            todo += [package, *(f"{package}.{name.strip()}" for name in names.split(","))]
+    return "sources-" + hashlib.sha256(b"".join(file.read_bytes() for file in sorted(found))).hexdigest()[:12]
+
+
+# ---- what was learned ------------------------------------------------------------------------------------------------
+
+
+def scores_of(bar: Bar, *, current: bool) -> list[Score]:
+    """Of each seed that the book has with today's parameters; `current`: also with today's sources."""
+    if not (BOOK / "book.toml").exists():
+        return []
+    tag, wanted = sources_tag(bar), make_setup(bar.algo, bar.env, steps=bar.steps)
+    runs = rollbook.open(BOOK).runs(f"status = 'finished' and algo = '{bar.algo}' and env = '{bar.env}'")
+    found: dict[int, Score] = {}
+    for run in sorted(runs, key=lambda run: (tag in run.tags, run.started_at)):
+        setup = _setup_of(run)
+        if setup is None or (setup.steps, setup.config) != (bar.steps, wanted.config):
+            continue
+        if (is_current := tag in run.tags) or not current:
+            commit = (run.git_commit or "")[:7]
+            code = commit if is_current else f"({commit})"
+            found[setup.seed] = Score(setup.seed, final_score(run, bar.metric), run.duration_s / 60, code)
+    return [found[seed] for seed in sorted(found)]
+
+
+def scores_of_peer(bar: Bar) -> list[Score]:
+    if not (BOOK / "book.toml").exists():
+        return []
+    runs = rollbook.open(BOOK).runs(
+        f"status = 'finished' and task = '{PEERS_TASK}' and algo = 'zoo-{bar.algo}' and env = '{bar.env}'"
+        f" and config->>'steps' = '{bar.steps}'"
+    )
+    return [Score(run.seed or 0, final_score(run, bar.metric), run.duration_s / 60, "") for run in runs]
+
+
+def _setup_of(run: rollbook.RunRecord) -> Setup | None:
+    """None if its algorithm no longer takes its parameters."""
+    try:
+        return setup_from_record(run.config)
+    except RollbookError:
+        return None
+
+
+def final_score(run: rollbook.RunRecord, metric: str) -> float:
+    found = run.metrics(metric)
+    step, value = found["step"].to_numpy(), found["value"].to_numpy()
+    return float(value[step >= step.max() * (1 - LAST_SHARE)].mean())
+
+
+def is_met(bar: Bar, scores: Sequence[Score]) -> bool:
+    values = [score.value for score in scores]
+    if bar.score is None or len(values) < len(SEEDS):
+        return False
+    return (min(values) if bar.every_seed else float(np.mean(values))) >= bar.score
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+ABOUT = """Each row is `rollbook bench --algo ALGORITHM --env-ids ENVIRONMENT --steps STEPS --num-seeds 3`, with the
+preset of that algorithm and environment. *Score* is the mean over seeds, with the standard deviation between them: of
+the returns of the training episodes in the last tenth of the steps for VPG, TRPO and PPO, and of the evaluations in
+the last tenth (10 episodes each, without exploration) for all others. *Bar* is what we promise to reach, on average
+or (*each*) with every seed. *Published* is what others report; their protocols and versions of the environments
+differ. *RL Zoo here* is Stable-Baselines3 with RL Zoo's tuned parameters, trained on this machine and scored in the
+same way. *Minutes* are of one seed on one core, evaluations included. *Code* is the commit that was trained; in
+brackets, its sources have changed since."""
+ABOUT_MEMORY = """## With and without memory
+
+Domains that hide a part of their state (see [Domains](domains.md)), 50,000 steps each, scored by evaluations as above:
+returns, or where the domain knows success, the share of episodes that end with it. *sac+* sees the last 5 or 20
+observations at once. **Bold**: below its bar. `rollbook bench pomdp` trains these and more."""
+
+
+def row(bar: Bar) -> list[str]:
+    scores = scores_of(bar, current=False)
+    met = "yes" if is_met(bar, scores) else "**no**" if len(scores) >= len(SEEDS) else "not run whole"
+    return [
+        bar.algo,
+        bar.env,
+        f"{bar.steps:,}",
+        spread(scores, each=True),
+        f"{bar.score:g}{', each' if bar.every_seed else ''}",
+        met,
+        bar.published,
+        spread(scores_of_peer(bar)),
+        f"{np.mean([score.minutes for score in scores]):.1f}" if scores else "",
+        ", ".join(sorted({score.code for score in scores})),
+    ]
+
+
+def memory_row(env: str) -> list[str]:
+    metric, frames, _ = PARTLY_SEEN[env]
+    cells = []
+    for learner in LEARNERS:
+        bar = partly_seen(env, learner)
+        scores = scores_of(bar, current=False)
+        missed = scores and bar.score is not None and not is_met(bar, scores)
+        cells.append(f"**{spread(scores)}**" if missed else spread(scores))
+    return [env, metric.removeprefix("eval/"), frames.removeprefix("+concat"), *cells]
+
+
+def spread(scores: Sequence[Score], *, each: bool = False) -> str:
+    """The mean, its deviation if there are several, and if asked for, each of them."""
+    if not scores:
+        return ""
+    values = [score.value for score in scores]
+    digits = 0 if max(map(abs, values)) >= 100 else 1 if max(map(abs, values)) > 1 else 2
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f} (one seed)"
+    text = f"{np.mean(values):.{digits}f} ± {np.std(values):.{digits}f}"
+    return text + (f" ({', '.join(f'{value:.{digits}f}' for value in values)})" if each else "")
+
+
+HEADER = ["algorithm", "environment", "steps", "score", "bar", "met", "published", "RL Zoo here", "minutes", "code"]
+MEMORY_HEADER = ["domain", "score", "observations of sac+", *LEARNERS]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", default=[], metavar="PART", help="what has this in its name")
+    parser.add_argument("--peers", metavar="PYTHON", help="of an environment with rl_zoo3: train its agents too")
+    parser.add_argument("--no-training", action="store_true", help="report what there is")
+    parser.add_argument("--write", action="store_true", help="save docs/benchmarks.md")
+    options = parser.parse_args()
+    if not options.no_training:
+        bars = [*BARS, *(partly_seen(env, learner) for env in PARTLY_SEEN for learner in LEARNERS)]
+        chosen = [bar for bar in bars if not options.only or any(part in bar.name for part in options.only)]
+        train_missing(chosen, options.peers)
+    sections = [
+        ABOUT,
+        table(HEADER, [row(bar) for bar in BARS]),
+        ABOUT_MEMORY,
+        table(MEMORY_HEADER, [memory_row(env) for env in PARTLY_SEEN]),
+    ]
+    text = document("What the algorithms learn", ["jax", "gymnasium", "mujoco"], sections)
+    print(text, end="")
+    if options.write:
+        (PROJECT / "docs" / "benchmarks.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
