@@ -36,6 +36,19 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 PROJECT = Path(__file__).parent.parent
+_LONG = ("bench", "faults", "training", "algos", "cli/test_gate_adaptive.py", "cli/test_launching.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of long tests first in each half of the list: each of two workers begins with a half, and at the end, when
+    they share what is left, there are only short ones.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    tests = Path(__file__).parent
+    in_order = sorted(files, key=lambda file: (not str(file.relative_to(tests)).startswith(_LONG), file))
+    items[:] = [item for file in in_order[::2] + in_order[1::2] for item in files[file]]
 
 
 @dataclass(frozen=True)
