@@ -25,6 +25,7 @@ import numpy as np
 from report import document, table
 
 import rollbook
+from rollbook.book.videos import find_ffmpeg
 from rollbook.domains import DOMAINS
 from rollbook.errors import RollbookError
 from rollbook.training.setup import Setup, load_algorithm, setup_from_record
@@ -34,6 +35,7 @@ PROJECT = Path(__file__).parents[1]
 BOOK = Path(os.environ.get("ROLLBOOK_LEARNING_BOOK", PROJECT / "build" / "learning"))
 SEEDS = (1, 2, 3)
 LAST_SHARE = 0.1  # of the steps: the returns of its training episodes, or of its evaluations, are averaged
+GALLERY = PROJECT / "docs" / "gallery"
 TASK, PEERS_TASK = "learning", "learning-peers"
 
 
@@ -104,7 +106,8 @@ PARTLY_SEEN: dict[
     "water-maze-simple-pomdp-v0": ("eval/success_rate", "+concat20", {}),
     "bumps-1d-v0": ("eval/success_rate", "+concat20", {"rsac": 0.9}),
 }
-LEARNERS = ("ddpg", "td3", "sac", "sac+", "rdpg", "rtd3", "rsac")  # with + instead of a memory the last observations
+RECURRENT = ("rdpg", "rtd3", "rsac")
+LEARNERS = ("ddpg", "td3", "sac", "sac+", *RECURRENT)  # with + instead of a memory the last observations
 
 
 def partly_seen(env: str, learner: str) -> Bar:
@@ -114,6 +117,7 @@ def partly_seen(env: str, learner: str) -> Bar:
 
 
 class Score(NamedTuple):
+    run: str
     seed: int
     value: float
     minutes: float
@@ -191,7 +195,7 @@ def scores_of(bar: Bar, *, current: bool) -> list[Score]:
         if (is_current := tag in run.tags) or not current:
             commit = (run.git_commit or "")[:7]
             code = commit if is_current else f"({commit})"
-            found[setup.seed] = Score(setup.seed, final_score(run, bar.metric), run.duration_s / 60, code)
+            found[setup.seed] = Score(run.run_id, setup.seed, final_score(run, bar.metric), run.duration_s / 60, code)
     return [found[seed] for seed in sorted(found)]
 
 
@@ -202,7 +206,7 @@ def scores_of_peer(bar: Bar) -> list[Score]:
         f"status = 'finished' and task = '{PEERS_TASK}' and algo = 'zoo-{bar.algo}' and env = '{bar.env}'"
         f" and config->>'steps' = '{bar.steps}'"
     )
-    return [Score(run.seed or 0, final_score(run, bar.metric), run.duration_s / 60, "") for run in runs]
+    return [Score(run.run_id, run.seed or 0, final_score(run, bar.metric), run.duration_s / 60, "") for run in runs]
 
 
 def _setup_of(run: rollbook.RunRecord) -> Setup | None:
@@ -243,6 +247,10 @@ Domains that hide a part of their state (see [Domains](domains.md)), 50,000 step
 returns, or where the domain knows success, the share of episodes that end with it. *sac+* sees the last 5 or 20
 observations at once. **Bold**: below its bar. `rollbook bench pomdp` trains these and more."""
 
+ABOUT_GALLERY = """## Gallery
+
+An episode of the best of them with a memory on each domain, by `rollbook eval RUN --video`."""
+
 
 def row(bar: Bar) -> list[str]:
     scores = scores_of(bar, current=False)
@@ -272,6 +280,23 @@ def memory_row(env: str) -> list[str]:
     return [env, metric.removeprefix("eval/"), frames.removeprefix("+concat"), *cells]
 
 
+def film(env: str) -> None:
+    """An episode of the best learner with a memory, as a small GIF."""
+    scores = [score for learner in RECURRENT for score in scores_of(partly_seen(env, learner), current=False)]
+    ffmpeg = find_ffmpeg()
+    if not scores or ffmpeg is None:
+        return
+    run = max(scores, key=lambda score: score.value).run
+    with tempfile.TemporaryDirectory(prefix="rollbook-") as folder:
+        evaluation = [sys.executable, "-m", "rollbook", "eval", run, "--episodes", "1", "--video", "--out", folder]
+        subprocess.run([*evaluation, "--book", str(BOOK)], check=True, stdout=subprocess.DEVNULL)
+        (video,) = Path(folder).iterdir()
+        GALLERY.mkdir(exist_ok=True)
+        small = "fps=12,scale=160:-1,split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse"
+        convert = [ffmpeg, "-y", "-loglevel", "error", "-t", "8", "-i", str(video), "-vf", small]
+        subprocess.run([*convert, str(GALLERY / f"{env}.gif")], check=True)
+
+
 def spread(scores: Sequence[Score], *, each: bool = False) -> str:
     """The mean, its deviation if there are several, and if asked for, each of them."""
     if not scores:
@@ -293,6 +318,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="PART", help="what has this in its name")
     parser.add_argument("--peers", metavar="PYTHON", help="of an environment with rl_zoo3: train its agents too")
     parser.add_argument("--no-training", action="store_true", help="report what there is")
+    parser.add_argument("--gallery", action="store_true", help="film the best learner with a memory on each domain")
     parser.add_argument("--write", action="store_true", help="save docs/benchmarks.md")
     options = parser.parse_args()
     if not options.no_training:
@@ -305,6 +331,11 @@ def main() -> None:
         ABOUT_MEMORY,
         table(MEMORY_HEADER, [memory_row(env) for env in PARTLY_SEEN]),
     ]
+    if options.gallery:
+        for env in PARTLY_SEEN:
+            film(env)
+    if films := sorted(path.stem for path in GALLERY.glob("*.gif")):
+        sections += [ABOUT_GALLERY, table(films, [[f"![{name}](gallery/{name}.gif)" for name in films]])]
     text = document("What the algorithms learn", ["jax", "gymnasium", "mujoco"], sections)
     print(text, end="")
     if options.write:
