@@ -386,8 +386,7 @@ class HostLoop(_OffPolicy):
             return {}
         key = jax.random.fold_in(jax.random.fold_in(self._key, _INSPECTION), learner.iteration)
         bits = np.asarray(jax.random.bits(key, (self.config.batch_size,)))
-        batch = self.replay.sample(bits, n_step=self.config.n_step, gamma=self.config.gamma)
-        found = jax.device_get(self._inspect(learner, batch, key))
+        found = jax.device_get(self._inspect(learner, self._batches(bits), key))
         return {name: float(value) for name, value in found.items()}
 
     def advance(self, learner: Learner, count: int) -> tuple[Learner, Report]:
@@ -400,21 +399,28 @@ class HostLoop(_OffPolicy):
         metrics: list[Array] = []
         update = self._compiled or self._update
         for number in range(self.schedule.rounds):
+            acting = self._acting(algorithm)
+            if not self.spaces.image:
+                acting = jax.device_get(acting)
             behind = first + number * self.schedule.rows * self.config.num_envs
-            self._collect(algorithm.actor, chance, number, behind, episodes)
+            self._collect(acting, chance, number, behind, episodes)
             if self.replay.added >= self._rows_to_start:
-                batches = self.replay.sample(chance.bits[number], n_step=self.config.n_step, gamma=self.config.gamma)
-                algorithm, values = update(algorithm, batches, chance.keys[number])
+                algorithm, values = update(algorithm, self._batches(chance.bits[number]), chance.keys[number])
                 metrics.append(values)
         learner = Learner(algorithm, learner.normaliser, learner.iteration + 1)
         return learner, self._report(episodes, metrics, first + self.steps_per_iteration)
+
+    def _acting(self, algorithm: Any) -> Any:
+        """The networks that choose actions."""
+        return algorithm.actor
+
+    def _batches(self, bits: Any) -> Any:
+        return self.replay.sample(bits, n_step=self.config.n_step, gamma=self.config.gamma)
 
     def _collect(
         self, actor: Any, chance: Drawn, number: int, behind: int, episodes: list[tuple[int, Episode]]
     ) -> None:
         envs = self.envs
-        if not self.spaces.image:
-            actor = jax.device_get(actor)
         for row in range(self.schedule.rows):
             observation = envs.observation.copy()
             if chance.random_acting[number, row]:

@@ -197,41 +197,16 @@ class HostLoop(_Remembering, off_policy.HostLoop):
         self._position = np.where(self._begins, 0, np.array(tree["position"])).astype(np.int32)
         return learner
 
-    def inspect(self, learner: Learner) -> dict[str, float]:
-        """What is only computed to be looked at, of a batch of its own; the training does not notice."""
-        if not hasattr(self.algorithm, "inspect") or self.replay.added < self._rows_to_start:
-            return {}
-        key = jax.random.fold_in(jax.random.fold_in(self._key, off_policy._INSPECTION), learner.iteration)
-        bits = np.asarray(jax.random.bits(key, (self.config.batch_size,)))
-        found = jax.device_get(self._inspect(learner, self.replay.sample(bits, **self.sequence), key))
-        return {name: float(value) for name, value in found.items()}
+    def _acting(self, algorithm: Any) -> Any:
+        return _Acting(algorithm.actor, algorithm.critic if self.critics_follow else None)
 
-    def advance(self, learner: Learner, count: int) -> Any:
-        """One iteration: there is nothing to win by more in one call."""
-        assert count == 1
-        first = int(learner.iteration) * self.steps_per_iteration
-        chance = jax.device_get(self._draw(self._key, learner.iteration, np.float32(self.iterations)))
-        algorithm = learner.algorithm
-        episodes: list[tuple[int, Episode]] = []
-        metrics: list[Array] = []
-        update = self._compiled or self._update
-        for number in range(self.schedule.rounds):
-            behind = first + number * self.schedule.rows * self.config.num_envs
-            self._collect(algorithm, chance, number, behind, episodes)
-            if self.replay.added >= self._rows_to_start:
-                batches = self.replay.sample(chance.bits[number], **self.sequence)
-                algorithm, values = update(algorithm, batches, chance.keys[number])
-                metrics.append(values)
-        learner = Learner(algorithm, learner.normaliser, learner.iteration + 1)
-        return learner, self._report(episodes, metrics, first + self.steps_per_iteration)
+    def _batches(self, bits: Any) -> Any:
+        return self.replay.sample(bits, **self.sequence)
 
     def _collect(
-        self, algorithm: Any, chance: Drawn, number: int, behind: int, episodes: list[tuple[int, Episode]]
+        self, acting: Any, chance: Drawn, number: int, behind: int, episodes: list[tuple[int, Episode]]
     ) -> None:
         envs = self.envs
-        acting = _Acting(algorithm.actor, algorithm.critic if self.critics_follow else None)
-        if not self.spaces.image:
-            acting = jax.device_get(acting)
         for row in range(self.schedule.rows):
             observation = envs.observation.copy()
             carried = forgotten_where(self._position == 0, self._carried)
