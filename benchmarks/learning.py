@@ -1,10 +1,11 @@
 """What the algorithms learn: their scores beside published ones, and beside a peer's that was trained on this machine.
 
 Every training is a job of `rollbook bench` in a book of its own (build/learning), tagged by the sources that its
-numbers come from: what was stopped goes on with the same command, and changed sources train anew.
+numbers come from: seeds that have finished are not trained again until their sources change. A seed that was stopped
+half-way starts over.
 
     python benchmarks/learning.py --only sac-Pendulum         # train what is missing, and print the table
-    python benchmarks/learning.py --peers peers/bin/python    # RL Zoo's tuned agents too, where that takes no hour
+    python benchmarks/learning.py --peers peers/bin/python    # RL Zoo's tuned agents too, where that is quick
     python benchmarks/learning.py --no-training --write       # docs/benchmarks.md, from what there is
 """
 
@@ -96,9 +97,8 @@ BARS = [
     evaluated("td3", "Hopper-v5", 300_000, 1800, "Spinning Up 2402"),
 ]
 
-PARTLY_SEEN: dict[
-    str, tuple[str, str, dict[str, float]]
-] = {  # the metric, the observations that stand in for a memory, and the bars
+# Of each domain the metric, the last observations that stand in for a memory, and the bars.
+PARTLY_SEEN: dict[str, tuple[str, str, dict[str, float]]] = {
     "pendulum-p-v0": ("eval/return", "+concat5", {"rdpg": -250, "rtd3": -200, "rsac": -200}),
     "pendulum-v-v0": ("eval/return", "+concat20", {"rtd3": -250}),
     "cartpole-continuous-long-p-v0": ("eval/return", "+concat5", {"rsac": 900}),
@@ -233,19 +233,19 @@ def is_met(bar: Bar, scores: Sequence[Score]) -> bool:
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
-ABOUT = """Each row is `rollbook bench --algo ALGORITHM --env-ids ENVIRONMENT --steps STEPS --num-seeds 3`, with the
-preset of that algorithm and environment. *Score* is the mean over seeds, with the standard deviation between them: of
-the returns of the training episodes in the last tenth of the steps for VPG, TRPO and PPO, and of the evaluations in
-the last tenth (10 episodes each, without exploration) for all others. *Bar* is what we promise to reach, on average
-or (*each*) with every seed. *Published* is what others report; their protocols and versions of the environments
-differ. *RL Zoo here* is Stable-Baselines3 with RL Zoo's tuned parameters, trained on this machine and scored in the
-same way. *Minutes* are of one seed on one core, evaluations included. *Code* is the commit that was trained; in
-brackets, its sources have changed since."""
+ABOUT = """Each row repeats with `rollbook bench --algo ALGORITHM --env-ids ENVIRONMENT --steps STEPS --num-seeds 3`,
+with the preset of that algorithm and environment. *Score* is the mean over seeds, with the standard deviation between
+them: of the returns of the training episodes in the last tenth of the steps for VPG, TRPO and PPO, and of the
+evaluations in the last tenth (10 episodes each, without exploration) for all others. *Bar* is what we promise to
+reach, on average or (*each*) with every seed. *Published* is what others report; their protocols and versions of the
+environments differ. *RL Zoo here* is Stable-Baselines3 with RL Zoo's tuned parameters, trained on this machine and
+scored in the same way. *Minutes* are of one seed on one core, with its evaluations if it had any. *Code* is the commit
+that was trained; in brackets, its sources have changed since. What is empty was not trained yet."""
 ABOUT_MEMORY = """## With and without memory
 
 Domains that hide a part of their state (see [Domains](domains.md)), 50,000 steps each, scored by evaluations as above:
 returns, or where the domain knows success, the share of episodes that end with it. *sac+* sees the last 5 or 20
-observations at once. **Bold**: below its bar. `rollbook bench pomdp` trains these and more."""
+observations at once. **Bold**: below its bar. Empty: not trained yet. `rollbook bench pomdp` trains these and more."""
 
 ABOUT_GALLERY = """## Gallery
 

@@ -13,14 +13,13 @@ import argparse
 import copy
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from report import Target, document, publish, table, target_table, three_digits
+from report import Target, ask_worker, document, publish, table, target_table, three_digits
 
 UNITS, EPISODES, LENGTH = 256, 10, 200
 START = EPISODES * LENGTH  # steps before the first update
@@ -260,12 +259,7 @@ def train_torch(algo: str) -> dict[str, float]:
 
 def measure(python: str, library: str, algo: str, threads: int) -> dict[str, float]:
     command = [python, __file__, "--worker", library, "--algo", algo]
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise SystemExit(f"{library} failed on {algo}:\n{done.stderr[-3000:]}")
-    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    return ask_worker(command, threads, f"{library} on {algo}")
 
 
 def measure_in_turns(algo: str, peers: str, rounds: int) -> dict[str, dict[str, float]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +34,16 @@ class Target:
         met = self.measured >= self.limit if self.at_least else self.measured < self.limit
         limit = f"{'>=' if self.at_least else '<'} {self.limit:g} {self.unit}"
         return [self.figure, limit, f"{three_digits(self.measured)} {self.unit}", "yes" if met else "**no**"]
+
+
+def ask_worker(command: Sequence[str], threads: int, what: str) -> dict[str, float]:
+    """What a worker process prints as JSON in its last line; numerical libraries get so many threads."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise SystemExit(f"{what} failed:\n{done.stderr[-3000:]}")
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
 def three_digits(number: float) -> str:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from report import Target, document, publish, table, target_table, three_digits
+from report import Target, ask_worker, document, publish, table, target_table, three_digits
 
 WARM_UP_SHARE = 0.2
 
@@ -267,12 +267,7 @@ def measure(python: str, library: str, name: str, cores: int, threads: int, clea
     command = [python, __file__, "--worker", library, "--only", name, "--cores", str(cores)]
     if cleanrl:
         command += ["--cleanrl", str(cleanrl)]
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise SystemExit(f"{library} failed on {name}:\n{done.stderr[-3000:]}")
-    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    return ask_worker(command, threads, f"{library} on {name}")
 
 
 def measure_in_turns(name: str, peers: Sequence[str], rounds: int, options: argparse.Namespace) -> dict[str, Any]:
