@@ -1,8 +1,8 @@
 """What the algorithms learn: their scores beside published ones, and beside a peer's that was trained on this machine.
 
 Every training is a job of `rollbook bench` in a book of its own (build/learning), tagged by the sources that its
-numbers come from: seeds that have finished are not trained again until their sources change. A seed that was stopped
-half-way starts over.
+numbers come from: seeds that have finished are not trained again until their sources change, and those that were
+stopped half-way go on.
 
     python benchmarks/learning.py --only sac-Pendulum         # train what is missing, and print the table
     python benchmarks/learning.py --peers peers/bin/python    # RL Zoo's tuned agents too, where that is quick
@@ -14,11 +14,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import queue
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,14 +53,21 @@ class Bar(NamedTuple):
     every_seed: bool = False
     metric: str = "charts/episodic_return"  # off-policy papers report evaluations without exploration
     peer: bool = False  # whether the same by RL Zoo takes less than half an hour
+    of: int | None = None  # the steps of the whole training, where the score is one on its way
 
     @property
     def name(self) -> str:
         return f"{self.algo}-{self.env}-{self.steps}"
 
+    @property
+    def trained_steps(self) -> int:
+        return self.of or self.steps
 
-def evaluated(algo: str, env: str, steps: int, score: float, published: str = "", *, peer: bool = False) -> Bar:
-    return Bar(algo, env, steps, score, published, metric="eval/return", peer=peer)
+
+def evaluated(
+    algo: str, env: str, steps: int, score: float, published: str = "", *, peer: bool = False, of: int | None = None
+) -> Bar:
+    return Bar(algo, env, steps, score, published, metric="eval/return", peer=peer, of=of)
 
 
 BARS = [
@@ -89,7 +98,7 @@ BARS = [
     evaluated("dqn", "LunarLander-v3", 100_000, 100, "RL Zoo 154, on v2", peer=True),
     evaluated("td3", "InvertedPendulum-v5", 50_000, 950, "1000"),
     evaluated("sac", "InvertedPendulum-v5", 50_000, 950, "1000"),
-    evaluated("sac", "HalfCheetah-v5", 100_000, 4500, "Spinning Up 6081"),
+    evaluated("sac", "HalfCheetah-v5", 100_000, 4500, "Spinning Up 6081", of=300_000),
     evaluated("td3", "HalfCheetah-v5", 100_000, 4300, "Spinning Up 5242, its author 5514"),
     evaluated("ddpg", "HalfCheetah-v5", 100_000, 3500, "Spinning Up 4339"),
     evaluated("sac", "HalfCheetah-v5", 300_000, 7000, "Spinning Up 9163"),
@@ -128,9 +137,12 @@ class Score(NamedTuple):
 
 
 def train_missing(bars: Sequence[Bar], peers: str | None = None) -> None:
-    """One benchmark of all trainings that the book has not, two at a time on two cores."""
+    """Go on with what was stopped, then one benchmark of all trainings that the book has not; a core each."""
+    go_on(bars)
     programs: list[str] = []
     for bar in bars:
+        if bar.of:  # what trains longer has it
+            continue
         have = {score.seed for score in scores_of(bar, current=True)}
         if missing := [seed for seed in SEEDS if seed not in have]:
             programs.append(_program(bar, f'algo = "{bar.algo}"', missing, TASK, [sources_tag(bar)]))
@@ -145,6 +157,29 @@ def train_missing(bars: Sequence[Bar], peers: str | None = None) -> None:
         suite.write_text("\n".join(programs))
         bench = [sys.executable, "-m", "rollbook", "bench", str(suite), "--book", str(BOOK)]
         subprocess.run(bench, cwd=PROJECT, check=True)
+
+
+def go_on(bars: Sequence[Bar]) -> None:
+    """With the newest unfinished run of each seed that has a checkpoint and today's parameters and sources."""
+    stopped: dict[tuple[str, int], str] = {}
+    for bar in bars:
+        have = {score.seed for score in scores_of(bar, current=True)}
+        for run, setup in _runs_of(bar, "status in ('lost', 'interrupted')"):
+            if sources_tag(bar) in run.tags and setup.seed not in have and run.checkpoints():
+                stopped[bar.name, setup.seed] = run.run_id
+    cores: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for core in os.sched_getaffinity(0):
+        cores.put(core)
+
+    def resume(run_id: str) -> None:
+        core = cores.get()
+        command = [sys.executable, "-m", "rollbook", "resume", run_id, "--book", str(BOOK)]
+        # As many cores as before, so that it goes on exactly as it would have.
+        subprocess.run(["taskset", "-c", str(core), *command], cwd=PROJECT, check=True)
+        cores.put(core)
+
+    with ThreadPoolExecutor(cores.qsize()) as pool:
+        list(pool.map(resume, stopped.values()))
 
 
 def _program(bar: Bar, head: str, seeds: Sequence[int], task: str, tags: Sequence[str]) -> str:
@@ -183,20 +218,28 @@ def sources_tag(bar: Bar) -> str:
 
 def scores_of(bar: Bar, *, current: bool) -> list[Score]:
     """Of each seed that the book has with today's parameters; `current`: also with today's sources."""
-    if not (BOOK / "book.toml").exists():
-        return []
-    tag, wanted = sources_tag(bar), make_setup(bar.algo, bar.env, steps=bar.steps)
-    runs = rollbook.open(BOOK).runs(f"status = 'finished' and algo = '{bar.algo}' and env = '{bar.env}'")
+    tag = sources_tag(bar)
     found: dict[int, Score] = {}
-    for run in sorted(runs, key=lambda run: (tag in run.tags, run.started_at)):
-        setup = _setup_of(run)
-        if setup is None or (setup.steps, setup.config) != (bar.steps, wanted.config):
-            continue
+    for run, setup in sorted(_runs_of(bar, "status = 'finished'"), key=lambda pair: tag in pair[0].tags):
         if (is_current := tag in run.tags) or not current:
             commit = (run.git_commit or "")[:7]
             code = commit if is_current else f"({commit})"
-            found[setup.seed] = Score(run.run_id, setup.seed, final_score(run, bar.metric), run.duration_s / 60, code)
+            minutes = run.duration_s / 60 * bar.steps / bar.trained_steps
+            found[setup.seed] = Score(run.run_id, setup.seed, score_at(bar, run), minutes, code)
     return [found[seed] for seed in sorted(found)]
+
+
+def _runs_of(bar: Bar, where: str) -> list[tuple[rollbook.RunRecord, Setup]]:
+    """With today's parameters; the oldest first."""
+    if not (BOOK / "book.toml").exists():
+        return []
+    wanted = make_setup(bar.algo, bar.env, steps=bar.trained_steps)
+    runs = rollbook.open(BOOK).runs(f"{where} and algo = '{bar.algo}' and env = '{bar.env}'")
+    return [
+        (run, setup)
+        for run in sorted(runs, key=lambda run: run.started_at)
+        if (setup := _setup_of(run)) and (setup.steps, setup.config) == (wanted.steps, wanted.config)
+    ]
 
 
 def scores_of_peer(bar: Bar) -> list[Score]:
@@ -206,7 +249,7 @@ def scores_of_peer(bar: Bar) -> list[Score]:
         f"status = 'finished' and task = '{PEERS_TASK}' and algo = 'zoo-{bar.algo}' and env = '{bar.env}'"
         f" and config->>'steps' = '{bar.steps}'"
     )
-    return [Score(run.run_id, run.seed or 0, final_score(run, bar.metric), run.duration_s / 60, "") for run in runs]
+    return [Score(run.run_id, run.seed or 0, score_at(bar, run), run.duration_s / 60, "") for run in runs]
 
 
 def _setup_of(run: rollbook.RunRecord) -> Setup | None:
@@ -217,10 +260,11 @@ def _setup_of(run: rollbook.RunRecord) -> Setup | None:
         return None
 
 
-def final_score(run: rollbook.RunRecord, metric: str) -> float:
-    found = run.metrics(metric)
+def score_at(bar: Bar, run: rollbook.RunRecord) -> float:
+    found = run.metrics(bar.metric)
     step, value = found["step"].to_numpy(), found["value"].to_numpy()
-    return float(value[step >= step.max() * (1 - LAST_SHARE)].mean())
+    end = bar.steps if bar.of else step.max()
+    return float(value[(step >= end * (1 - LAST_SHARE)) & (step <= end)].mean())
 
 
 def is_met(bar: Bar, scores: Sequence[Score]) -> bool:
