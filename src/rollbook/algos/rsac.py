@@ -30,6 +30,7 @@ from rollbook.algos.parts.recurrent import (
     make_policy_torso,
     make_recurrent_critics,
     of_sequences,
+    one_batch,
     policy_part,
     with_policy_part,
     with_shared_encoder,
@@ -137,10 +138,10 @@ class Actor:
     squashed: ClassVar[bool] = True
 
     def policy(self, features: Array) -> SquashedGaussian:
-        features = self.torso(features)
-        xp = namespace(features)
-        log_std = xp.minimum(xp.maximum(self.log_std_head(features), _LOG_STD[0]), _LOG_STD[1])
-        return SquashedGaussian(self.head(features), log_std)
+        hidden, shape = self.torso(one_batch(features)), (*features.shape[:-1], -1)
+        xp = namespace(hidden)
+        log_std = xp.minimum(xp.maximum(self.log_std_head(hidden), _LOG_STD[0]), _LOG_STD[1])
+        return SquashedGaussian(self.head(hidden).reshape(shape), log_std.reshape(shape))
 
 
 class State(NamedTuple):

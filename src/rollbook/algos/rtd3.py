@@ -29,6 +29,7 @@ from rollbook.algos.parts.recurrent import (
     make_recurrent_critics,
     of_sequences,
     policy_part,
+    value_of,
     with_policy_part,
     with_shared_encoder,
 )
@@ -221,7 +222,7 @@ def critic_loss(critic: Critics, features: list[Array], batch: Sequences, target
 
 def actor_loss(action: Array, critic: Critics, features: list[Array], batch: Sequences) -> Array:
     """Over real steps. Its gradient is the negated deterministic policy gradient, by the first critic."""
-    return -mean_of_real(critic.members[0](features[0][:-1], action[:-1]), batch.real)
+    return -mean_of_real(value_of(critic.members[0], features[0][:-1], action[:-1]), batch.real)
 
 
 class Losses(NamedTuple):

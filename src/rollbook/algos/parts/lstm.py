@@ -1,8 +1,11 @@
 """Recurrent layers, LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014), with a backward pass by hand.
 
-Several layers of one size of time and batch go through one scan, each with a matrix product of its own a step, so that
-XLA uses all cores (10 x 200 x 256 on two cores: five layers as five scans 121 ms, as one 74). The gradient of the
-weights is one matrix product after the scan, where autodiff would add up a product a step.
+Several layers of one size of time and batch go through one scan, with a matrix product a gate and step, so that XLA
+uses all cores. Gates are arrays of their own: where a compiled loop cuts them out of a wide one it is not vectorised
+(an LSTM's gates, 10 x 256 each: 46 us, apart 12). What the inputs add is part of the same product, for it would fill
+arrays larger than caches. The gradient of the weights is one product after the scan, where autodiff would add up one
+a step. With 10 x 200 steps, five layers of 256 units and three of them learning, all this takes an update of RSAC from
+one core's 500 ms to 330, and two cores' from 350 to 180.
 
 A layer's memory is one array (batch, size): of an LSTM its output and its cell side by side, of a GRU its output.
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,100 +23,89 @@ import numpy as np
 from rollbook.algos.parts.networks import Array, Key, namespace, network
 
 Kind: TypeAlias = Literal["lstm", "gru"]
+Parts: TypeAlias = tuple[Any, ...]  # (..., units) each: of gates, or of a memory
 
 
 @network
 class LSTM:
-    """Gates in the order input, forget, candidate, output."""
+    """Gates in the order input, forget, candidate, output. Its sums are those four."""
 
     inputs: Array  # (in, 4 * units)
     weight: Array  # (units, 4 * units)
     bias: Array  # (4 * units,)
+    gates: ClassVar[int] = 4
 
     @property
     def memory_size(self) -> int:
         return 2 * self.weight.shape[0]
 
-    def step(self, gates: Any, memory: Any) -> tuple[Any, Any]:
-        """Output and memory from the inputs' part of the gates (batch, 4 * units) and the memory before."""
-        xp, units = namespace(memory), self.weight.shape[0]
-        output, cell = memory[..., :units], memory[..., units:]
-        gates = gates + output @ self.weight
-        entry, forget, candidate, exit_ = (gates[..., n * units : (n + 1) * units] for n in range(4))
-        cell = _sigmoid(forget) * cell + _sigmoid(entry) * xp.tanh(candidate)
-        output = _sigmoid(exit_) * xp.tanh(cell)
-        return output, xp.concatenate([output, cell], axis=-1)
+    @staticmethod
+    def sums(now: Parts, past: Parts) -> Parts:
+        """From what inputs and output add to the gates."""
+        return tuple(one + other for one, other in zip(now, past, strict=True))
 
-    def _saved(self, gates: Array, memory: Array) -> tuple[Array, tuple[Array, ...]]:
-        """A step, and what its backward pass needs: the open gates, and the new cell."""
-        units = self.weight.shape[0]
-        output, cell = memory[..., :units], memory[..., units:]
-        gates = gates + output @ self.weight
-        entry, forget, candidate, exit_ = jnp.split(gates, 4, axis=-1)
-        entry, forget, exit_ = _sigmoid(entry), _sigmoid(forget), _sigmoid(exit_)
-        candidate = jnp.tanh(candidate)
-        cell = forget * cell + entry * candidate
-        squashed = jnp.tanh(cell)
-        memory = jnp.concatenate([exit_ * squashed, cell], axis=-1)
-        return memory, (entry, forget, candidate, exit_, squashed)
+    @staticmethod
+    def step(sums: Parts, memory: Parts) -> tuple[Parts, Parts]:
+        """The memory after a step, and what the way back needs."""
+        (_, before), xp = memory, namespace(sums[0])
+        entry, forget, exit_ = (_sigmoid(sums[gate]) for gate in (0, 1, 3))
+        candidate = xp.tanh(sums[2])
+        cell = forget * before + entry * candidate
+        return (exit_ * xp.tanh(cell), cell), (before, entry, forget, candidate, exit_)
 
-    def _back(self, slope: Array, before: Array, saved: tuple[Array, ...]) -> tuple[Array, Array, Array]:
-        """From the slope of a step's memory to those of the gates (of the inputs, of the weights) and of the memory
-        before.
+    @staticmethod
+    def back(slopes: Parts, before: Array, saved: Parts) -> tuple[Parts, Parts, Parts]:
+        """From the slopes of a step's memory to those of what inputs and output before added to the gates, and to those
+        of the memory before, but for what the gates have of it.
         """
-        units = self.weight.shape[0]
-        entry, forget, candidate, exit_, squashed = saved
-        by_output, by_cell = slope[..., :units], slope[..., units:]
+        del before
+        by_output, by_cell = slopes
+        cell, entry, forget, candidate, exit_ = saved
+        squashed = jnp.tanh(forget * cell + entry * candidate)
         by_cell = by_cell + by_output * exit_ * (1 - squashed * squashed)
-        gates = jnp.concatenate(
-            [
-                by_cell * candidate * entry * (1 - entry),
-                by_cell * before[..., units:] * forget * (1 - forget),
-                by_cell * entry * (1 - candidate * candidate),
-                by_output * squashed * exit_ * (1 - exit_),
-            ],
-            axis=-1,
+        gates = (
+            by_cell * candidate * entry * (1 - entry),
+            by_cell * cell * forget * (1 - forget),
+            by_cell * entry * (1 - candidate * candidate),
+            by_output * squashed * exit_ * (1 - exit_),
         )
-        return gates, gates, jnp.concatenate([gates @ self.weight.T, by_cell * forget], axis=-1)
+        return gates, gates, (jnp.zeros_like(by_output), by_cell * forget)
 
 
 @network
 class GRU:
-    """Gates in the order reset, update, candidate; the reset gate acts on the candidate's product with the weights."""
+    """Gates in the order reset, update, candidate; the reset gate acts on the candidate's product with the weights.
+
+    Its sums are those of reset and update, and the two parts of the candidate.
+    """
 
     inputs: Array  # (in, 3 * units)
     weight: Array  # (units, 3 * units)
     bias: Array  # (3 * units,)
+    gates: ClassVar[int] = 3
 
     @property
     def memory_size(self) -> int:
         return int(self.weight.shape[0])
 
-    def step(self, gates: Any, memory: Any) -> tuple[Any, Any]:
-        """Output and memory, which are the same."""
-        xp, units = namespace(memory), self.weight.shape[0]
-        past = memory @ self.weight
-        reset = _sigmoid(gates[..., :units] + past[..., :units])
-        update = _sigmoid(gates[..., units : 2 * units] + past[..., units : 2 * units])
-        candidate = xp.tanh(gates[..., 2 * units :] + reset * past[..., 2 * units :])
-        output = candidate + update * (memory - candidate)
-        return output, output
+    @staticmethod
+    def sums(now: Parts, past: Parts) -> Parts:
+        return now[0] + past[0], now[1] + past[1], now[2], past[2]
 
-    def _saved(self, gates: Array, memory: Array) -> tuple[Array, tuple[Array, ...]]:
-        past = jnp.split(memory @ self.weight, 3, axis=-1)
-        now = jnp.split(gates, 3, axis=-1)
-        reset, update = _sigmoid(now[0] + past[0]), _sigmoid(now[1] + past[1])
-        candidate = jnp.tanh(now[2] + reset * past[2])
-        return candidate + update * (memory - candidate), (reset, update, candidate, past[2])
+    @staticmethod
+    def step(sums: Parts, memory: Parts) -> tuple[Parts, Parts]:
+        xp, reset, update = namespace(sums[0]), _sigmoid(sums[0]), _sigmoid(sums[1])
+        candidate = xp.tanh(sums[2] + reset * sums[3])
+        return (candidate + update * (memory[0] - candidate),), (reset, update, candidate, sums[3])
 
-    def _back(self, slope: Array, before: Array, saved: tuple[Array, ...]) -> tuple[Array, Array, Array]:
-        reset, update, candidate, past = saved
+    @staticmethod
+    def back(slopes: Parts, before: Array, saved: Parts) -> tuple[Parts, Parts, Parts]:
+        (slope,), (reset, update, candidate, past) = slopes, saved
         by_candidate = slope * (1 - update) * (1 - candidate * candidate)
         by_update = slope * (before - candidate) * update * (1 - update)
         by_reset = by_candidate * past * reset * (1 - reset)
-        by_inputs = jnp.concatenate([by_reset, by_update, by_candidate], axis=-1)
-        by_weights = jnp.concatenate([by_reset, by_update, by_candidate * reset], axis=-1)
-        return by_inputs, by_weights, by_weights @ self.weight.T + slope * update
+        now = (by_reset, by_update, by_candidate)
+        return now, (by_reset, by_update, by_candidate * reset), (slope * update,)
 
 
 Layer: TypeAlias = LSTM | GRU
@@ -128,20 +120,30 @@ def make_layer(key: Key, kind: Kind, inputs: int, units: int) -> Layer:
     return layer(drawn[:inputs], drawn[inputs:-1], drawn[-1])
 
 
-def gates_of(layer: Layer, x: Any) -> Any:
-    """What the inputs (..., in) add to the gates."""
-    return x @ layer.inputs + layer.bias
+def by_gate(layer: Layer, x: Any) -> Parts:
+    """Columns that belong to each gate."""
+    units = layer.weight.shape[0]
+    return tuple(x[..., gate * units : (gate + 1) * units] for gate in range(layer.gates))
+
+
+def by_part(layer: Layer, memory: Any) -> Parts:
+    """The output first."""
+    units = layer.weight.shape[0]
+    return tuple(memory[..., start : start + units] for start in range(0, layer.memory_size, units))
 
 
 def one_step(layers: Sequence[Layer], x: Any, memory: Any) -> tuple[Any, Any]:
     """Through layers that lie one upon another; the memory (batch, sum of sizes) is theirs side by side."""
-    xp, start, after = namespace(memory), 0, []
+    xp, start = namespace(memory), 0
+    after: list[Any] = []
     for layer in layers:
-        part = memory[..., start : start + layer.memory_size]
+        parts = by_part(layer, memory[..., start : start + layer.memory_size])
         start += layer.memory_size
-        x, part = layer.step(gates_of(layer, x), part)
-        after.append(part)
-    return x, xp.concatenate(after, axis=-1) if len(after) > 1 else after[0]
+        now, past = x @ layer.inputs + layer.bias, parts[0] @ layer.weight
+        parts, _ = layer.step(layer.sums(by_gate(layer, now), by_gate(layer, past)), parts)
+        x = parts[0]
+        after += parts
+    return x, xp.concatenate(after, axis=-1)
 
 
 def memory_size(layers: Sequence[Layer]) -> int:
@@ -163,89 +165,108 @@ def unroll(
     starts = [0] * len(stacks)
     for depth in range(len(stacks[0])):
         layers = [stack[depth] for stack in stacks]
-        gates = [gates_of(layer, one) for layer, one in zip(layers, outputs, strict=True)]
         firsts = []
         for number, layer in enumerate(layers):
-            firsts.append(memories[number][..., starts[number] : starts[number] + layer.memory_size])
+            memory = memories[number][..., starts[number] : starts[number] + layer.memory_size]
+            firsts.append(by_part(layer, memory))
             starts[number] += layer.memory_size
-        all_of_them = _recur(learning, tuple(layers), tuple(gates), keep, tuple(firsts))
-        outputs = [one[..., : layer.weight.shape[0]] for layer, one in zip(layers, all_of_them, strict=True)]
-        for number, one in enumerate(all_of_them):
-            after[number].append(one[-1])
-    return outputs, [jnp.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0] for parts in after]
+        outputs, lasts = _recur(learning, layers, outputs, keep, firsts)
+        for number, parts in enumerate(lasts):
+            after[number] += parts
+    return outputs, [jnp.concatenate(parts, axis=-1) for parts in after]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _recur(
-    learning: int, layers: tuple[Layer, ...], gates: tuple[Array, ...], keep: Array, firsts: tuple[Array, ...]
-) -> tuple[Array, ...]:
-    """Memories (time, batch, size) of each layer after every step."""
+    learning: int, layers: list[Layer], x: list[Array], keep: Array, firsts: list[Parts]
+) -> tuple[list[Array], list[Parts]]:
+    """Outputs (time, batch, units) and the last memory of each layer."""
     del learning
-
-    def step(memories: Any, now: Any) -> Any:
-        keep, *gates = now
-        new = [layer.step(gate, keep * memory)[1] for layer, gate, memory in zip(layers, gates, memories, strict=True)]
-        return tuple(new), tuple(new)
-
-    return jax.lax.scan(step, firsts, (keep, *gates))[1]  # type: ignore[no-any-return]
+    return _forward(0, layers, x, keep, firsts)[0]  # type: ignore[no-any-return]
 
 
-def _forward(learning: int, layers: Any, gates: Any, keep: Array, firsts: Any) -> Any:
-    def step(memories: Any, now: Any) -> Any:
-        keep, *gates = now
-        new, saved = [], []
-        for number, (layer, gate, memory) in enumerate(zip(layers, gates, memories, strict=True)):
-            if number < learning:
-                memory, needed = layer._saved(gate, keep * memory)
-                saved.append(needed)
-            else:
-                memory = layer.step(gate, keep * memory)[1]
+def _forward(learning: int, layers: list[Layer], x: list[Array], keep: Array, firsts: list[Parts]) -> Any:
+    ways, x = [_ways(layer) for layer in layers], [_with_one(one) for one in x]
+
+    def step(memories: Any, inputs: Any) -> Any:
+        keep, x = inputs
+        new, outputs, kept = [], [], []
+        for number, layer in enumerate(layers):
+            memory = tuple(keep * part for part in memories[number])
+            memory, saved = layer.step(_sums(layer, ways[number], x[number], memory[0]), memory)
             new.append(memory)
-        return tuple(new), (tuple(new), tuple(saved))
+            outputs.append(memory[0])
+            if number < learning:
+                kept.append(saved)
+        return new, (outputs, kept)
 
-    _, (memories, saved) = jax.lax.scan(step, firsts, (keep, *gates))
-    return memories, (layers, gates, keep, firsts, memories[:learning], saved)
+    lasts, (outputs, kept) = jax.lax.scan(step, firsts, (keep, x))
+    return (outputs, lasts), (layers, x, keep, firsts, outputs, kept)
+
+
+def _with_one(x: Array) -> Array:
+    """Biases are the weights of a 1 among the inputs: products add them, and sum up their slopes."""
+    return jnp.concatenate([x, jnp.ones_like(x[..., :1])], axis=-1)
+
+
+def _ways(layer: Layer) -> list[Array]:
+    """The weights of each gate, for a product with inputs, 1 and output side by side."""
+    rows = jnp.concatenate([layer.inputs, layer.bias[None], layer.weight])
+    return list(by_gate(layer, rows))
+
+
+def _sums(layer: Layer, ways: list[Array], x: Array, output: Array) -> Parts:
+    joined, width = jnp.concatenate([x, output], axis=-1), x.shape[-1]
+    if isinstance(layer, LSTM):
+        return tuple(joined @ way for way in ways)
+    reset, update, candidate = ways
+    return joined @ reset, joined @ update, x @ candidate[:width], output @ candidate[width:]
 
 
 def _backward(learning: int, residuals: Any, slopes: Any) -> Any:
-    layers, gates, keep, firsts, memories, saved = residuals
-    # What each step began with, as it was after a reset.
-    before = [
-        keep * jnp.concatenate([first[None], memory[:-1]]) for first, memory in zip(firsts, memories, strict=False)
-    ]
+    layers, x, keep, firsts, outputs, kept = residuals
+    output_slopes, last_slopes = slopes
+    # What each step began with.
+    before = [keep * jnp.concatenate([firsts[n][0][None], outputs[n][:-1]]) for n in range(learning)]
+    # Written down once: a product with a transposed view is half as slow again.
+    turned = [[way.T for way in by_gate(layer, layer.weight)] for layer in layers[:learning]]
+    turned = jax.lax.optimization_barrier(turned)  # type: ignore[no-untyped-call]
 
-    def step(carry: Any, now: Any) -> Any:
-        keep, slopes, befores, saved = now
-        new, by_inputs, by_weights = [], [], []
-        for number in range(learning):
-            slope = slopes[number] + carry[number]
-            of_inputs, of_weights, past = layers[number]._back(slope, befores[number], saved[number])
-            new.append(keep * past)
-            by_inputs.append(of_inputs)
-            # An LSTM has the same for both: it is kept once.
-            by_weights.append(of_weights if of_weights is not of_inputs else None)
-        return tuple(new), (tuple(by_inputs), tuple(by_weights))
+    def step(carry: Any, inputs: Any) -> Any:
+        keep, slopes, before, kept = inputs
+        new, by_now, by_past = [], [], []
+        for number, (by_output, *others) in enumerate(carry):
+            of_step = (slopes[number] + by_output, *others)
+            now, past, (by_output, *others) = layers[number].back(of_step, before[number], kept[number])
+            for slope, way in zip(past, turned[number], strict=True):
+                by_output = by_output + slope @ way
+            new.append(tuple(keep * part for part in (by_output, *others)))
+            by_now.append(now)
+            by_past.append(None if past is now else past)  # an LSTM has the same for both
+        return new, (by_now, by_past)
 
-    zeros = tuple(jnp.zeros_like(first) for first in firsts[:learning])
-    carry, (by_inputs, by_weights) = jax.lax.scan(
-        step, zeros, (keep, slopes[:learning], tuple(before), saved), reverse=True
+    carry, (by_now, by_past) = jax.lax.scan(
+        step, last_slopes[:learning], (keep, output_slopes[:learning], before, kept), reverse=True
     )
-    layer_slopes = []
-    for number, layer in enumerate(layers):
-        nothing = jax.tree.map(jnp.zeros_like, layer)
-        if number < learning:
-            units = layer.weight.shape[0]
-            past = before[number][..., :units].reshape(-1, units)
-            slope = by_inputs[number] if by_weights[number] is None else by_weights[number]
-            weight = past.T @ slope.reshape(past.shape[0], -1)
-            nothing = type(layer)(nothing.inputs, weight, nothing.bias)
-        layer_slopes.append(nothing)
-    gate_slopes = [*by_inputs, *(jnp.zeros_like(gate) for gate in gates[learning:])]
-    first_slopes = [*carry, *(jnp.zeros_like(first) for first in firsts[learning:])]
-    return tuple(layer_slopes), tuple(gate_slopes), jnp.zeros_like(keep), tuple(first_slopes)
+    layer_slopes, first_slopes = jax.tree.map(jnp.zeros_like, (layers, firsts))
+    x_slopes = [jnp.zeros_like(one[..., :-1]) for one in x]
+    for number, layer in enumerate(layers[:learning]):
+        now, past = by_now[number], by_past[number] or by_now[number]
+        by_inputs = jnp.concatenate([_over_steps(x[number], slope) for slope in now], axis=-1)
+        by_weight = jnp.concatenate([_over_steps(before[number], slope) for slope in past], axis=-1)
+        layer_slopes[number] = type(layer)(by_inputs[:-1], by_weight, by_inputs[-1])
+        ways_in = by_gate(layer, layer.inputs)
+        x_slopes[number] = sum(slope @ way.T for slope, way in zip(now, ways_in, strict=True))
+        first_slopes[number] = carry[number]
+    return layer_slopes, x_slopes, jnp.zeros_like(keep), first_slopes
 
 
 _recur.defvjp(_forward, _backward)
+
+
+def _over_steps(x: Array, slope: Array) -> Array:
+    """One product for all steps; of matrices, since XLA copies arrays of three dimensions first."""
+    return x.reshape(-1, x.shape[-1]).T @ slope.reshape(-1, slope.shape[-1])
 
 
 def _sigmoid(x: Any) -> Any:

@@ -78,6 +78,15 @@ class Encoder:
         return one_step(self.layers, self.inputs(seen), memory)
 
 
+def one_batch(x: Any) -> Any:
+    """All steps of all sequences: the gradient of a product with an array of three dimensions would copy it first."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def value_of(critic: Critic, features: Array, action: Array) -> Array:
+    return critic(one_batch(features), one_batch(action)).reshape(action.shape[:-1])
+
+
 @network
 class DeterministicActor:
     """From what was seen so far to the best action."""
@@ -88,9 +97,9 @@ class DeterministicActor:
     squashed: ClassVar[bool] = True  # the head's output goes through tanh
 
     def policy(self, features: Array) -> Array:
-        output = self.head(self.torso(features))
+        output = self.head(self.torso(one_batch(features)))
         action: Array = namespace(output).tanh(output)
-        return action
+        return action.reshape(*features.shape[:-1], -1)
 
 
 @network
@@ -103,7 +112,7 @@ class Critics:
     def __call__(self, features: Sequence[Array], action: Array) -> Array:
         """(critics, ...)"""
         own = features if len(features) == len(self.members) else [features[0]] * len(self.members)
-        return jnp.stack([critic(one, action) for critic, one in zip(self.members, own, strict=True)])
+        return jnp.stack([value_of(critic, one, action) for critic, one in zip(self.members, own, strict=True)])
 
 
 def make_encoder(key: Key, spaces: Spaces, config: RecurrentConfig) -> Encoder:
