@@ -2,17 +2,21 @@
 
 Every training is a job of `rollbook bench` in a book of its own (build/learning), tagged by the sources that its
 numbers come from: seeds that have finished are not trained again until their sources change, and those that were
-stopped half-way go on.
+stopped half-way go on. Scores are also kept in results/learning.csv, so that a page can be made of what was trained on
+several machines.
 
     python benchmarks/learning.py --only sac-Pendulum         # train what is missing, and print the table
     python benchmarks/learning.py --peers peers/bin/python    # RL Zoo's tuned agents too, where that is quick
-    python benchmarks/learning.py --no-training --write       # docs/benchmarks.md, from what there is
+    python benchmarks/learning.py --no-training --write       # docs/benchmarks.md and the scores, from what there is
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import dataclasses
 import hashlib
+import json
 import os
 import queue
 import re
@@ -25,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from report import document, table
+from report import RESULTS, document, table
 
 import rollbook
 from rollbook.book.videos import find_ffmpeg
@@ -39,7 +43,10 @@ BOOK = Path(os.environ.get("ROLLBOOK_LEARNING_BOOK", PROJECT / "build" / "learni
 SEEDS = (1, 2, 3)
 LAST_SHARE = 0.1  # of the steps: the returns of its training episodes, or of its evaluations, are averaged
 GALLERY = PROJECT / "docs" / "gallery"
+OURS, ZOO = "rollbook", "zoo"
 TASK, PEERS_TASK = "learning", "learning-peers"
+KEPT = RESULTS / "learning.csv"
+SOURCES = "sources-"  # begins the tag of the sources that a training's numbers come from
 
 
 class Bar(NamedTuple):
@@ -126,24 +133,31 @@ def partly_seen(env: str, learner: str) -> Bar:
 
 
 class Score(NamedTuple):
-    run: str
+    """What a seed reached, and all that tells whether it would again: a line of the file of kept scores."""
+
+    who: str  # rollbook or zoo
+    bar: str
     seed: int
     value: float
     minutes: float
-    code: str  # the commit, or where the sources have changed since then, the commit in brackets
+    commit: str
+    sources: str  # the tag of the sources it was trained with
+    parameters: str  # their digest
+    run: str
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-def train_missing(bars: Sequence[Bar], peers: str | None = None) -> None:
-    """Go on with what was stopped, then one benchmark of all trainings that the book has not; a core each."""
+def train_missing(bars: Sequence[Bar], peers: str | None = None, *, kept: bool = True) -> None:
+    """Go on with what was stopped, then one benchmark of all trainings that neither the book nor, with `kept`, the file
+    of scores has; a core each."""
     go_on(bars)
     programs: list[str] = []
     for bar in bars:
         if bar.of:  # what trains longer has it
             continue
-        have = {score.seed for score in scores_of(bar, current=True)}
+        have = {score.seed for score in scores_of(bar, current=True, kept=kept)}
         if missing := [seed for seed in SEEDS if seed not in have]:
             programs.append(_program(bar, f'algo = "{bar.algo}"', missing, TASK, [sources_tag(bar)]))
         have = {score.seed for score in scores_of_peer(bar)}
@@ -163,7 +177,7 @@ def go_on(bars: Sequence[Bar]) -> None:
     """With the newest unfinished run of each seed that has a checkpoint and today's parameters and sources."""
     stopped: dict[tuple[str, int], str] = {}
     for bar in bars:
-        have = {score.seed for score in scores_of(bar, current=True)}
+        have = {score.seed for score in scores_of(bar, current=True, kept=False)}
         for run, setup in _runs_of(bar, "status in ('lost', 'interrupted')"):
             if sources_tag(bar) in run.tags and setup.seed not in have and run.checkpoints():
                 stopped[bar.name, setup.seed] = run.run_id
@@ -210,23 +224,57 @@ def sources_tag(bar: Bar) -> str:
         )
         for package, names in imports:
             todo += [package, *(f"{package}.{name.strip()}" for name in names.split(","))]
-    return "sources-" + hashlib.sha256(b"".join(file.read_bytes() for file in sorted(found))).hexdigest()[:12]
+    return SOURCES + hashlib.sha256(b"".join(file.read_bytes() for file in sorted(found))).hexdigest()[:12]
 
 
 # ---- what was learned ------------------------------------------------------------------------------------------------
 
 
-def scores_of(bar: Bar, *, current: bool) -> list[Score]:
-    """Of each seed that the book has with today's parameters; `current`: also with today's sources."""
-    tag = sources_tag(bar)
-    found: dict[int, Score] = {}
-    for run, setup in sorted(_runs_of(bar, "status = 'finished'"), key=lambda pair: tag in pair[0].tags):
-        if (is_current := tag in run.tags) or not current:
-            commit = (run.git_commit or "")[:7]
-            code = commit if is_current else f"({commit})"
-            minutes = run.duration_s / 60 * bar.steps / bar.trained_steps
-            found[setup.seed] = Score(run.run_id, setup.seed, score_at(bar, run), minutes, code)
-    return [found[seed] for seed in sorted(found)]
+def scores_of(bar: Bar, *, current: bool, kept: bool = True) -> list[Score]:
+    """Of each seed with today's parameters, from the book and, with `kept`, from the file of scores; `current`: with
+    today's sources only."""
+    tag, today = sources_tag(bar), parameters_of(bar)
+    scores = [score for score in kept_scores(OURS, bar) if score.parameters == today] if kept else []
+    for run, setup in _runs_of(bar, "status = 'finished'"):
+        scores.append(
+            Score(
+                who=OURS, bar=bar.name, seed=setup.seed, value=score_at(bar, run),
+                minutes=run.duration_s / 60 * bar.steps / bar.trained_steps, commit=(run.git_commit or "")[:7],
+                sources=next((one for one in run.tags if one.startswith(SOURCES)), ""),
+                parameters=today, run=run.run_id,
+            )
+        )  # fmt: skip
+    # The last of a seed counts: one with today's sources, else the newest.
+    found = {score.seed: score for score in sorted(scores, key=lambda score: score.sources == tag)}
+    return [found[seed] for seed in sorted(found) if found[seed].sources == tag or not current]
+
+
+def kept_scores(who: str, bar: Bar) -> list[Score]:
+    if not KEPT.exists():
+        return []
+    with KEPT.open(newline="") as file:
+        lines = [Score(*line) for line in csv.reader(file)]
+    return [
+        line._replace(seed=int(line.seed), value=float(line.value), minutes=float(line.minutes))
+        for line in lines
+        if (line.who, line.bar) == (who, bar.name)
+    ]
+
+
+def keep(bars: Sequence[Bar]) -> None:
+    """Write the scores of all bars down; those of parameters or bars that are no more go."""
+    scores = [score for bar in bars for score in (*scores_of(bar, current=False), *scores_of_peer(bar))]
+    with KEPT.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(Score._fields)
+        lines.writerows(score._replace(value=f"{score.value:.4f}", minutes=f"{score.minutes:.1f}") for score in scores)
+
+
+def parameters_of(bar: Bar) -> str:
+    """The digest of what it is trained with today."""
+    setup = make_setup(bar.algo, bar.env, steps=bar.trained_steps)
+    config = {"steps": setup.steps, **dataclasses.asdict(setup.config)}
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _runs_of(bar: Bar, where: str) -> list[tuple[rollbook.RunRecord, Setup]]:
@@ -243,13 +291,16 @@ def _runs_of(bar: Bar, where: str) -> list[tuple[rollbook.RunRecord, Setup]]:
 
 
 def scores_of_peer(bar: Bar) -> list[Score]:
-    if not (BOOK / "book.toml").exists():
-        return []
-    runs = rollbook.open(BOOK).runs(
-        f"status = 'finished' and task = '{PEERS_TASK}' and algo = 'zoo-{bar.algo}' and env = '{bar.env}'"
-        f" and config->>'steps' = '{bar.steps}'"
-    )
-    return [Score(run.run_id, run.seed or 0, score_at(bar, run), run.duration_s / 60, "") for run in runs]
+    found = {score.seed: score for score in kept_scores(ZOO, bar)}
+    if (BOOK / "book.toml").exists():
+        runs = rollbook.open(BOOK).runs(
+            f"status = 'finished' and task = '{PEERS_TASK}' and algo = 'zoo-{bar.algo}' and env = '{bar.env}'"
+            f" and config->>'steps' = '{bar.steps}'"
+        )
+        for run in runs:
+            seed, minutes = run.seed or 0, run.duration_s / 60
+            found[seed] = Score(ZOO, bar.name, seed, score_at(bar, run), minutes, "", "", "", run.run_id)
+    return [found[seed] for seed in sorted(found)]
 
 
 def _setup_of(run: rollbook.RunRecord) -> Setup | None:
@@ -297,7 +348,7 @@ An episode of the best of them with a memory on each domain, by `rollbook eval R
 
 
 def row(bar: Bar) -> list[str]:
-    scores = scores_of(bar, current=False)
+    scores, tag = scores_of(bar, current=False), sources_tag(bar)
     met = "yes" if is_met(bar, scores) else "**no**" if len(scores) >= len(SEEDS) else "not run whole"
     return [
         bar.algo,
@@ -309,7 +360,7 @@ def row(bar: Bar) -> list[str]:
         bar.published,
         spread(scores_of_peer(bar)),
         f"{np.mean([score.minutes for score in scores]):.1f}" if scores else "",
-        ", ".join(sorted({score.code for score in scores})),
+        ", ".join(sorted({score.commit if score.sources == tag else f"({score.commit})" for score in scores})),
     ]
 
 
@@ -326,7 +377,8 @@ def memory_row(env: str) -> list[str]:
 
 def film(env: str) -> None:
     """An episode of the best learner with a memory, as a small GIF."""
-    scores = [score for learner in RECURRENT for score in scores_of(partly_seen(env, learner), current=False)]
+    bars = [partly_seen(env, learner) for learner in RECURRENT]
+    scores = [score for bar in bars for score in scores_of(bar, current=False, kept=False)]
     ffmpeg = find_ffmpeg()
     if not scores or ffmpeg is None:
         return
@@ -365,8 +417,8 @@ def main() -> None:
     parser.add_argument("--gallery", action="store_true", help="film the best learner with a memory on each domain")
     parser.add_argument("--write", action="store_true", help="save docs/benchmarks.md")
     options = parser.parse_args()
+    bars = [*BARS, *(partly_seen(env, learner) for env in PARTLY_SEEN for learner in LEARNERS)]
     if not options.no_training:
-        bars = [*BARS, *(partly_seen(env, learner) for env in PARTLY_SEEN for learner in LEARNERS)]
         chosen = [bar for bar in bars if not options.only or any(part in bar.name for part in options.only)]
         train_missing(chosen, options.peers)
     sections = [
@@ -383,6 +435,7 @@ def main() -> None:
     text = document("What the algorithms learn", ["jax", "gymnasium", "mujoco"], sections)
     print(text, end="")
     if options.write:
+        keep(bars)
         (PROJECT / "docs" / "benchmarks.md").write_text(text)
 
 
