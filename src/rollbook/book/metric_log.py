@@ -34,7 +34,7 @@ _LENGTH = struct.Struct("<I")
 _FASTEST = "@" if sys.byteorder == "little" else "<"
 
 KeySet = tuple[str, tuple[str, ...]]  # level, metric names
-Values = Callable[[dict[str, Any]], Iterable[Any]]
+Values = Callable[[dict[str, Any]], tuple[Any, ...]]
 # What appends a row: how many names it has; the values of a dict with these names, in their order (KeyError where one
 # is missing); the packing of (step, time, *values); the appending. A plain tuple is the fastest to take apart.
 RowAppender = tuple[int, Values, Callable[..., bytes], Callable[[bytes], None]]

@@ -50,13 +50,14 @@ _UNUSUAL = (KeyError, AttributeError, struct.error, TypeError, ValueError, Arith
 Metrics = Mapping[str, Any]
 
 
-class _Appenders(dict[tuple[str, ...], RowAppender]):
-    """Of one level, by names. Asking a row for the usual names takes less time than finding out which it has."""
+class _Logging:
+    """What a call of `log` reads and writes, in slots: between two calls, training fills the caches with its own, and
+    what lies in an instance's dict is then found later."""
 
-    usual: RowAppender  # from the first row on
+    __slots__ = ("_appenders", "_clock_offset", "_step", "_usual")
 
 
-class Run:
+class Run(_Logging):
     """One attempt at a run, being written. Made by `rollbook.start`."""
 
     def __init__(
@@ -101,7 +102,9 @@ class Run:
         self._last_step = next_step - 1 if self._flushed_rows else None  # the largest that was flushed
         # Rows by whether the book takes them; those it does not are for the outputs alone.
         self._rows: dict[bool, list[KeyRows]] = {True: [], False: []}
-        self._appenders: dict[str, _Appenders] = {}
+        self._appenders: dict[str, dict[tuple[str, ...], RowAppender]]  # of the levels that are on, by names
+        # Of each level the last that was new. Asking a row for its names takes less time than finding out which it has.
+        self._usual: dict[str, RowAppender]
         self._set_verbosity(verbosity)
         self._problems: list[str] = []
         self._said: set[str] = set()
@@ -126,26 +129,28 @@ class Run:
 
     def log(self, data: Metrics | Callable[[], Metrics], step: int | None = None, level: Level = "info") -> None:
         """Record numbers at a step (by default one more than the last). A callable runs only if the level is on."""
-        appenders = self._appenders.get(level)
-        if appenders is None:
-            self._not_logged(level)
-            return
-        if type(data) is not dict:
-            data = as_dict(data)
         if step is None:
             step = self._step + 1
-        try:
-            size, values_of, pack, extend = appenders.usual
-            if len(data) != size:
-                size, values_of, pack, extend = appenders[tuple(data)]
-            extend(pack(step, monotonic() + self._clock_offset, *values_of(data)))
-        except _UNUSUAL:
-            step = self._log_with_care(data, step, level)
-        self._step = step
+        if type(data) is dict:
+            try:
+                size, values_of, pack, extend = self._usual[level]
+                if len(data) != size:
+                    _, values_of, pack, extend = self._appenders[level][tuple(data)]
+                # `pack(step, time, *values)` would make a list on the way.
+                extend(pack(*((step, monotonic() + self._clock_offset) + values_of(data))))
+                self._step = step
+                return
+            except _UNUSUAL:
+                pass
+        self._step = self._log_with_care(data, step, level)
 
-    def _log_with_care(self, data: dict[str, Any], step: Any, level: str) -> int:
-        """The first row of a key set, names that are not the usual ones, and values that need more than `float()`."""
-        whole_step = as_step(step)
+    def _log_with_care(self, data: Metrics | Callable[[], Metrics], step: Any, level: str) -> int:
+        """The first row of a key set, names that are not the usual ones, values that need more than `float()`, and what
+        is not logged."""
+        if level not in self._appenders:
+            self._not_logged(level)
+            return self._step
+        data, whole_step = as_dict(data), as_step(step)
         names = tuple(data)
         if not names:
             return whole_step
@@ -160,7 +165,7 @@ class Run:
                 rows = KeyRows(level, names)
                 self._rows[LEVELS[level] <= LEVELS[self.verbosity]].append(rows)
                 appenders[names] = rows.appender
-            appenders.usual = _, _, pack, extend = appenders[names]
+            self._usual[level] = _, _, pack, extend = appenders[names]
         extend(pack(whole_step, self._now(), *values))
         return whole_step
 
@@ -319,7 +324,7 @@ class Run:
             if self._timings.table():
                 self.log_timings(step=max(self._step, 0))
             self._open = False
-            self._appenders = {}
+            self._appenders, self._usual = {}, {}
         with endings.undisturbed():
             self._end(state, reason)
         endings.unregister(self)
@@ -356,7 +361,7 @@ class Run:
         """Called in a forked child: the run belongs to the parent process."""
         self._lock = threading.RLock()
         self._inherited = True
-        self._appenders = {}
+        self._appenders, self._usual = {}, {}
 
     def _check_open(self) -> None:
         if self._inherited:
@@ -428,7 +433,9 @@ class Run:
             )
         self.verbosity = verbosity
         most = max([LEVELS[verbosity], *(output.verbosity for output in self._outputs)])
-        self._appenders = {level: _Appenders() for level, rank in LEVELS.items() if rank <= most}
+        with self._lock:
+            self._appenders = {level: {} for level, rank in LEVELS.items() if rank <= most}
+            self._usual = {}
 
     def _work(self) -> None:
         beat_at = poll_at = time.monotonic()
