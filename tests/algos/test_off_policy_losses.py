@@ -110,10 +110,11 @@ def test_the_soft_target_of_sac_by_hand(terminated: bool) -> None:
         target_critic=sac.Critics((constant(first, 4.0), constant(second, 3.0))),
         log_alpha=jnp.log(0.2),
     )
-    n = np.asarray(jax.random.normal(KEY, (1, 2)), np.float64)[0]
+    noise = jax.random.normal(KEY, (1, 2))
+    n = np.asarray(noise, np.float64)[0]
     log_prob = (-0.5 * n**2 - 0.5 * np.log(2 * np.pi) - np.log(1 - np.tanh(n) ** 2)).sum()
 
-    found = sac.soft_target(state, one_step(terminated, spaces), KEY)
+    found = sac.soft_target(state, one_step(terminated, spaces), noise)
 
     assert float(found[0]) == pytest.approx(1 if terminated else 1 + 0.5 * (3 - 0.2 * log_prob), rel=1e-5)
 
@@ -196,8 +197,9 @@ def slow_target(name: str, state: Any, batch: Batch, config: Any) -> Any:
         features = following
         for layer in state.actor.torso.layers:
             features = np.maximum(dense(layer, features), 0)
-        log_std = np.clip(dense(state.actor.log_std_head, features), -20, 2)
-        before = dense(state.actor.head, features) + np.exp(log_std) * noise
+        mean, log_std = np.split(dense(state.actor.heads, features), 2, axis=-1)
+        log_std = np.clip(log_std, -20, 2)
+        before = mean + np.exp(log_std) * noise
         density = np.exp(-0.5 * noise**2) / np.sqrt(2 * np.pi) / np.exp(log_std) / (1 - np.tanh(before) ** 2)
         value = np.minimum(*(q_of(critic, following, np.tanh(before)) for critic in state.target_critic.members))
         ahead = value - np.exp(float(state.log_alpha)) * np.log(density).sum(-1)
@@ -207,7 +209,7 @@ def slow_target(name: str, state: Any, batch: Batch, config: Any) -> Any:
 TARGETS: dict[str, Any] = {
     "ddpg": lambda state, batch, _: ddpg.bellman_target(state, batch),
     "td3": lambda state, batch, config: td3.smoothed_target(state, batch, KEY, config),
-    "sac": lambda state, batch, _: sac.soft_target(state, batch, KEY),
+    "sac": lambda state, batch, _: sac.soft_target(state, batch, jax.random.normal(KEY, batch.action.shape)),
 }
 
 
@@ -296,7 +298,7 @@ def test_the_actors_loss_of_sac_is_that_of_a_slow_version() -> None:
     log_prob = (normal - np.log(1 - np.tanh(before) ** 2)).sum(-1)
     q = np.minimum(*(q_of(critic, np.asarray(batch.observation), np.tanh(before)) for critic in state.critic.members))
 
-    loss, found = sac.actor_loss(state.actor, state.critic, jnp.float32(0.3), batch, KEY)
+    loss, found = sac.actor_loss(state.actor, state.critic, jnp.float32(0.3), batch, jnp.asarray(noise, jnp.float32))
 
     np.testing.assert_allclose(found, log_prob, rtol=1e-4, atol=1e-4)
     assert float(loss) == pytest.approx((0.3 * log_prob - q).mean(), rel=1e-4)
