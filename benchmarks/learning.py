@@ -253,11 +253,10 @@ def kept_scores(who: str, bar: Bar) -> list[Score]:
     if not KEPT.exists():
         return []
     with KEPT.open(newline="") as file:
-        lines = [Score(*line) for line in csv.reader(file)]
+        lines = [line for line in csv.reader(file) if line[:2] == [who, bar.name]]
     return [
-        line._replace(seed=int(line.seed), value=float(line.value), minutes=float(line.minutes))
-        for line in lines
-        if (line.who, line.bar) == (who, bar.name)
+        Score(who, name, int(seed), float(value), float(minutes), *rest)
+        for who, name, seed, value, minutes, *rest in lines
     ]
 
 
@@ -267,7 +266,8 @@ def keep(bars: Sequence[Bar]) -> None:
     with KEPT.open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(Score._fields)
-        lines.writerows(score._replace(value=f"{score.value:.4f}", minutes=f"{score.minutes:.1f}") for score in scores)
+        for who, name, seed, value, minutes, *rest in scores:
+            lines.writerow([who, name, seed, f"{value:.4f}", f"{minutes:.1f}", *rest])
 
 
 def parameters_of(bar: Bar) -> str:

@@ -7,11 +7,13 @@ product: tracked, in a book. Peers run without a tracker. They need an environme
     python -m venv peers && peers/bin/pip install torch==2.13.0 stable-baselines3 sbx-rl 'gymnasium[mujoco]'
     python benchmarks/training.py --peers peers/bin/python --cleanrl ../cleanrl --write
     python benchmarks/training.py --only ppo-cartpole
+    python benchmarks/training.py --only sac-halfcheetah --peers ... --write    # the other rows stay as they were
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import re
@@ -19,14 +21,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from report import Target, ask_worker, document, publish, table, target_table, three_digits
+from report import RESULTS, Target, ask_worker, document, publish, table, target_table, three_digits
 
 WARM_UP_SHARE = 0.2
+KEPT = RESULTS / "training.json"  # every figure of the page, so that a part of them can be measured anew
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +53,8 @@ class Work:
     prints_from: int = 0  # the step after which CleanRL prints its speed, at every hundredth; 0: at every update
 
 
-def off_policy(algo: str, times: dict[str, float]) -> Work:
-    """Networks of 2x256, batches of 256, one update a step."""
+def off_policy(algo: str, times: dict[str, float], every: int = 1) -> Work:
+    """Networks of 2x256, batches of 256, one update a step: after each, or after some steps as many."""
     started = 1_000
     return Work(
         algo=algo,
@@ -59,14 +62,14 @@ def off_policy(algo: str, times: dict[str, float]) -> Work:
         cores=2,
         our_steps=8_000,
         their_steps=5_000,
-        ours={"learning_starts": started, "hidden_sizes": (256, 256), "batch_size": 256, "train_every": 1,
+        ours={"learning_starts": started, "hidden_sizes": (256, 256), "batch_size": 256, "train_every": every,
               "lr": 3e-4, "critic_lr": 3e-4},
-        sb3={"learning_starts": started, "batch_size": 256, "train_freq": 1, "gradient_steps": 1,
+        sb3={"learning_starts": started, "batch_size": 256, "train_freq": every, "gradient_steps": every,
              "learning_rate": 3e-4, "gamma": 0.99, "tau": 0.005},
         num_envs=1,
         normalise=False,
         cleanrl=(f"{algo}_continuous_action.py", "--env-id", "HalfCheetah-v5", "--batch-size", "256",
-                 "--learning-starts", str(started)),
+                 "--learning-starts", str(started)) if every == 1 else None,
         times=times,
         hidden=(256, 256),
         prints_from=started,
@@ -129,6 +132,7 @@ WORKS = {
         times={"sb3": 4, "sbx": 4},
     ),
     "sac-halfcheetah": off_policy("sac", {"cleanrl": 3, "sb3": 3, "sbx": 1.4}),
+    "sac-halfcheetah-by-50": off_policy("sac", {}, every=50),  # Spinning Up's schedule
     "td3-halfcheetah": off_policy("td3", {"sb3": 3, "sbx": 1.5}),
     "ddpg-halfcheetah": off_policy("ddpg", {"sb3": 3, "sbx": 1.5}),
     "dqn-cartpole": value_based("dqn", {"cleanrl": 15}),
@@ -339,11 +343,29 @@ def tracking_share() -> float:
     return 100 * inside / (looks[-1] - looks[1])
 
 
+@dataclass(frozen=True)
+class Other:
+    """A figure that is not a library's speed."""
+
+    measure: Callable[[], float]
+    limit: float
+    unit: str
+    at_least: bool = False
+
+
+OTHERS = {
+    "10 seeds x 500k steps of PPO CartPole-v1, empty compile cache": Other(ten_seeds, 60, "s"),
+    "tracking's share of training time, PPO CartPole-v1": Other(tracking_share, 3, "%"),
+    "two seeds of SAC HalfCheetah-v5 on a core each: times the steps of one": Other(
+        lambda: side_by_side("sac-halfcheetah"), 1.8, "x", at_least=True
+    ),
+}
+
 NOTES = """*steps/s* in steady state; *compile* is what a first start waits for, and a second one reads from disk.
 CartPole on one core, HalfCheetah and Pong on two; each peer with the number of threads that is best for it. Every
-library has as many tries, in turns, and the best counts. Ours logs
-every episode and every update (of algorithms with a replay, their means over 200 or 500 steps) into a book while it
-trains. CleanRL's C51 stands in for a QR-DQN, which it has not."""
+library has as many tries, in turns, and the best counts. Ours logs every episode and every update (of algorithms with
+a replay, their means over 200 or 500 steps) into a book while it trains. *by-50*: 50 updates after every 50 steps,
+where the others make one after every step. CleanRL's C51 stands in for a QR-DQN, which it has not."""
 
 
 def main() -> None:
@@ -361,34 +383,55 @@ def main() -> None:
         print(json.dumps(answer_as_worker(options)), flush=True)
         return
 
-    rows, targets = [], []
+    figures: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    today = datetime.date.today().isoformat()
     for name in options.only or WORKS:
-        work = WORKS[name]
-        results = measure_in_turns(name, peers_of(work, options), options.rounds, options)
-        ours = results["rollbook"]["steps_per_second"]
-        for library, result in results.items():
-            rate = result["steps_per_second"]
-            compile_seconds = f"{result['compile_seconds']:.1f} s" if "compile_seconds" in result else ""
-            rows.append([name, library, three_digits(rate), f"{ours / rate:.1f}", compile_seconds])
-            if library in work.times:
-                figure = f"{name}: times as fast as {library}"
-                targets.append(
-                    Target(figure=figure, limit=work.times[library], measured=ours / rate, unit="x", at_least=True)
-                )
-    if not options.only:
-        targets += [
-            Target(figure="10 seeds x 500k steps of PPO CartPole-v1, empty compile cache", limit=60,
-                   measured=ten_seeds(), unit="s"),
-            Target(figure="tracking's share of training time, PPO CartPole-v1", limit=3,
-                   measured=tracking_share(), unit="%"),
-            Target(figure="two seeds of SAC HalfCheetah-v5 on a core each: times the steps of one", limit=1.8,
-                   measured=side_by_side("sac-halfcheetah"), unit="x", at_least=True),
-        ]  # fmt: skip
-    header = ["work", "library", "steps/s", "ours, times as fast", "compile"]
+        results = measure_in_turns(name, peers_of(WORKS[name], options), options.rounds, options)
+        figures[name] = {"on": today, "libraries": results}
+    for name in OTHERS:
+        if not options.only:
+            figures[name] = {"on": today, "measured": OTHERS[name].measure()}
     text = document(
-        "How fast training is", ["jax", "gymnasium", "mujoco"], [table(header, rows), NOTES, target_table(targets)]
-    )
+        "How fast training is", ["jax", "gymnasium", "mujoco"],
+        [table(HEADER, speed_rows(figures)), NOTES, target_table(speed_targets(figures))],
+    )  # fmt: skip
     publish("training", text, write=options.write)
+    if options.write:
+        KEPT.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+HEADER = ["work", "library", "steps/s", "ours, times as fast", "compile", "measured"]
+
+
+def speed_rows(figures: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for name in WORKS:
+        if name not in figures:
+            continue
+        libraries = figures[name]["libraries"]
+        for library, result in libraries.items():
+            rate, ours = result["steps_per_second"], libraries["rollbook"]["steps_per_second"]
+            compile_seconds = f"{result['compile_seconds']:.1f} s" if "compile_seconds" in result else ""
+            rows.append([name, library, three_digits(rate), f"{ours / rate:.1f}", compile_seconds, figures[name]["on"]])
+    return rows
+
+
+def speed_targets(figures: dict[str, Any]) -> list[Target]:
+    targets = []
+    for name, work in WORKS.items():
+        libraries = figures.get(name, {}).get("libraries", {})
+        for library, times in work.times.items():
+            if library in libraries:
+                measured = libraries["rollbook"]["steps_per_second"] / libraries[library]["steps_per_second"]
+                figure = f"{name}: times as fast as {library}"
+                targets.append(Target(figure=figure, limit=times, measured=measured, unit="x", at_least=True))
+    for name, other in OTHERS.items():
+        if name in figures:
+            measured = figures[name]["measured"]
+            targets.append(
+                Target(figure=name, limit=other.limit, measured=measured, unit=other.unit, at_least=other.at_least)
+            )
+    return targets
 
 
 def peers_of(work: Work, options: argparse.Namespace) -> list[str]:
