@@ -28,6 +28,11 @@ def reasons(book: Path) -> list[str | None]:
         ("run = start(); run.log({'value': 1}); sys.exit()", 0, "finished", None),
         ("run = start(); run.log({'value': 1}); sys.exit(77)", 77, "failed", "77"),
         ("run = start(); run.log({'value': 1}); run.finish(); sys.exit(3)", 3, "finished", None),
+        ("run = start(); run.log({'value': 1}); exec('try: sys.exit(1)\\nexcept SystemExit: pass')", 0, "finished", None),
+        (
+            "run = start(); run.log({'value': 1}); exec('try: sys.exit(1)\\nexcept SystemExit as e: print(e.code)')",
+            0, "finished", None,
+        ),
         ("run = start(); run.log({'value': 1}); os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -2, "interrupted", "KeyboardInterrupt"),
         ("with start() as run: run.log({'value': 1})", 0, "finished", None),
         ("with start() as run: run.log({'value': 1}); 1 / 0", 1, "failed", "ZeroDivisionError"),

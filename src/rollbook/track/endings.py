@@ -1,7 +1,8 @@
 """How a program ends, noticed on behalf of the runs that it has open.
 
-An uncaught exception, SIGINT, SIGTERM, `sys.exit(1)` and a plain end each leave their mark on every live run. Forked
-children inherit the handles but not the duty: they neither write nor finish them.
+An uncaught exception, SIGINT, SIGTERM, `sys.exit(1)` and a plain end each leave their mark on every live run. Of a bare
+`raise SystemExit(1)` outside of the run's `with` block, Python tells nobody: it looks like a plain end. Forked children
+inherit the handles but not the duty: they neither write nor finish them.
 """
 
 from __future__ import annotations
@@ -59,6 +60,17 @@ def of_exception(kind: type[BaseException], error: BaseException | None, trace: 
     return ("interrupted" if issubclass(kind, KeyboardInterrupt) else "failed"), reason
 
 
+class _Exit(SystemExit):
+    """Notices that nobody has caught it: Python itself then asks for its code."""
+
+    @property
+    def code(self) -> Any:  # type: ignore[override]
+        code = self.args[0] if self.args else None
+        if sys._getframe().f_back is None and code not in (None, 0):
+            _note(("failed", f"sys.exit({code!r})"))
+        return code
+
+
 def _install() -> None:
     global _ending
     _ending = None
@@ -71,9 +83,12 @@ def _install() -> None:
         previous_hook(kind, error, trace)
 
     def exit_and_note(code: Any = None, /) -> NoReturn:
-        if code not in (None, 0) and threading.current_thread() is threading.main_thread():
-            _note(("failed", f"sys.exit({code!r})"))
-        previous_exit(code)
+        try:
+            previous_exit(code)
+        except SystemExit as error:
+            if threading.current_thread() is not threading.main_thread():
+                raise
+            raise _Exit(*error.args) from None
 
     def restore() -> None:
         if sys.excepthook is excepthook:

@@ -47,7 +47,16 @@ _FIRST_STEP = -(2**63)
 # What appending a row in the fast way ends in, where its names or values ask for more.
 _UNUSUAL = (KeyError, AttributeError, struct.error, TypeError, ValueError, ArithmeticError, RuntimeError, Warning)
 
+_CONVERSIONS = ("__float__", "__index__", "as_step", "<lambda>")  # what the fast way calls
+
 Metrics = Mapping[str, Any]
+
+
+def _is_of_a_handler(error: BaseException) -> bool:
+    """Whether it was raised by a signal's handler, which may run between any two lines, not by a value of the row."""
+    trace = error.__traceback__
+    deeper = trace.tb_next if trace else None
+    return deeper is not None and deeper.tb_frame.f_code.co_name not in _CONVERSIONS
 
 
 class _Logging:
@@ -136,18 +145,21 @@ class Run(_Logging):
                 size, values_of, pack, extend = self._usual[level]
                 if len(data) != size:
                     _, values_of, pack, extend = self._appenders[level][tuple(data)]
+                if type(step) is not int:  # an array may be counted up in place
+                    step = as_step(step)
                 # `pack(step, time, *values)` would make a list on the way.
-                extend(pack(*((step, monotonic() + self._clock_offset) + values_of(data))))
+                extend(pack(*((step, monotonic() + self._clock_offset) + values_of(data))))  # noqa: RUF005
                 self._step = step
                 return
-            except _UNUSUAL:
-                pass
+            except _UNUSUAL as error:
+                if _is_of_a_handler(error):
+                    raise
         self._step = self._log_with_care(data, step, level)
 
     def _log_with_care(self, data: Metrics | Callable[[], Metrics], step: Any, level: str) -> int:
         """The first row of a key set, names that are not the usual ones, values that need more than `float()`, and what
         is not logged."""
-        if level not in self._appenders:
+        if not isinstance(level, str) or level not in self._appenders:
             self._not_logged(level)
             return self._step
         data, whole_step = as_dict(data), as_step(step)
@@ -155,6 +167,7 @@ class Run(_Logging):
         if not names:
             return whole_step
         values = [as_number(name, value) for name, value in data.items()]
+        learned = any(getattr(value, "requires_grad", False) for value in data.values())
         with self._lock:
             appenders = self._appenders.get(level)
             if appenders is None:
@@ -165,23 +178,26 @@ class Run(_Logging):
                 rows = KeyRows(level, names)
                 self._rows[LEVELS[level] <= LEVELS[self.verbosity]].append(rows)
                 appenders[names] = rows.appender
+            if learned:  # torch warns where such a tensor is made a number in the fast way
+                size, _, pack, extend = appenders[names]
+                appenders[names] = size, lambda row: tuple(as_number(name, row[name]) for name in names), pack, extend
             self._usual[level] = _, _, pack, extend = appenders[names]
         extend(pack(whole_step, self._now(), *values))
         return whole_step
 
-    def _not_logged(self, level: str) -> None:
-        if level not in LEVELS:
-            raise UsageError(f"{level!r} is no level; there are {', '.join(LEVELS)}", did_you_mean(level, LEVELS))
+    def _not_logged(self, level: Any) -> None:
+        if not isinstance(level, str) or level not in LEVELS:
+            raise UsageError(f"{level!r} is no level; there are {', '.join(LEVELS)}", did_you_mean(str(level), LEVELS))
         self._check_open()
 
     def log_mean(self, data: Metrics, *, window: int = 100, step: int | None = None, level: Level = "info") -> None:
         """Record the moving average of the last `window` values of each metric, from the first value on.
 
         NaN is left out of the average (an episode that has not ended yet, say)."""
-        if window < 1:
-            raise UsageError(f"a moving average needs a window of at least 1, got {window!r}")
+        if not isinstance(window, int) or window < 1:
+            raise UsageError(f"a moving average needs a window that is a whole number of at least 1, got {window!r}")
         means = {}
-        for name, value in data.items():
+        for name, value in as_dict(data).items():
             recent = self._windows.get(name)
             if recent is None or recent.maxlen != window:
                 recent = self._windows[name] = deque(recent or (), maxlen=window)
@@ -419,7 +435,8 @@ class Run(_Logging):
 
     def _mark(self) -> tuple[int, float, int]:
         """(rows, time, next step) of a moment that lies strictly between two rows, to the microsecond."""
-        rows = self._flushed_rows + sum(map(len, self._rows[True]))
+        with self._writing:  # else the rows that are just being flushed might be missing
+            rows = self._flushed_rows + sum(map(len, self._rows[True]))
         moment = self._now() + 2e-6
         while self._now() < moment + 2e-6:
             pass

@@ -51,10 +51,13 @@ def as_number(name: Any, value: Any) -> float:
 
 
 def as_step(step: Any) -> int:
-    if isinstance(step, float) and step.is_integer():
-        return int(step)
     try:
-        whole = int(step.item()) if getattr(step, "ndim", None) == 0 and float(step).is_integer() else step.__index__()
+        if isinstance(step, float) and step.is_integer():
+            whole = int(step)
+        elif getattr(step, "ndim", None) == 0 and float(step).is_integer():
+            whole = int(step.item())
+        else:
+            whole = step.__index__()
     except (AttributeError, TypeError, ValueError):
         raise InvalidMetric(f"a step must be a whole number, got {step!r}", "count environment steps") from None
     if not -(2**63) <= whole < 2**63:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
+
+from rollbook.errors import InvalidMetric
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
@@ -14,7 +17,16 @@ def statistics(name: str, tree: Any) -> dict[str, float]:
 
     from rollbook.book.trees import arrays_of
 
+    if hasattr(tree, "state_dict"):  # a module of torch
+        tree = tree.state_dict()
+    if isinstance(tree, Iterator):
+        tree = list(tree)
     parts = [np.asarray(array).ravel() for array in arrays_of(tree)]
+    if not parts and tree not in ({}, [], ()):
+        raise InvalidMetric(
+            f"run.watch({name!r}, ...) found no array in a {type(tree).__name__}",
+            "it takes an array, a state_dict, or a tree of arrays; run.log takes numbers",
+        )
     numbers = [part for part in parts if part.dtype.kind in "fiub"]
     flat = np.concatenate(numbers).astype(np.float64) if numbers else np.empty(0)
     finite = flat[np.isfinite(flat)]

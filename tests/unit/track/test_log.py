@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import decimal
 import math
+import signal
 import threading
+import warnings
 from collections import defaultdict
 from fractions import Fraction
 
@@ -112,7 +114,7 @@ def test_a_refused_row_leaves_no_trace_and_the_next_ones_are_whole(run):
     assert points(run.book, run.id, "y") == [(1, 2.0), (3, 6.0)]
 
 
-@pytest.mark.parametrize("step", [1.5, "3", None.__class__, np.array([1, 2]), 2**63, -(2**63) - 1, math.nan])
+@pytest.mark.parametrize("step", [1.5, "3", None.__class__, np.array([1, 2]), 2**63, -(2**63) - 1, math.nan, 1e300])
 def test_a_wrong_step_is_named(run, step):
     run.log({"x": 0.0}, step=0)  # the first row takes the careful way
 
@@ -276,3 +278,71 @@ def test_names_may_change_their_order_and_their_company_from_row_to_row(run):
     assert of("b") == [(0, 2.0), (1, 3.0), (5, 9.0)]
     assert of("c") == [(2, 6.0), (4, 8.0)]
     assert of("d") == [(6, 11.0)]
+
+
+def test_what_a_signals_handler_raises_reaches_the_program(run):
+    class Timeout(RuntimeError): ...
+
+    def handler(number, frame):
+        raise Timeout
+
+    run.log({"x": 0.0, "y": 0.0})
+    previous = signal.signal(signal.SIGALRM, handler)
+    raised = reached = 0
+    try:
+        while raised < 50:
+            raised += 1
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.001)
+                while True:
+                    run.log({"x": 1.0, "y": 2.0})
+            except Timeout:
+                reached += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+    assert reached == raised
+
+
+@pytest.mark.parametrize("counter", [np.array(5), np.uint8(255)])
+def test_the_next_step_follows_the_value_that_the_last_one_had(run, counter):
+    run.log({"x": 0.0}, step=counter)
+    run.log({"x": 0.0}, step=counter)
+    at = int(counter)
+    if isinstance(counter, np.ndarray):
+        counter += 10
+    run.log({"x": 1.0})
+
+    assert [step for step, _ in logged(run)] == [at, at, at + 1]
+
+
+@pytest.mark.parametrize("level", [None, 2, ["info"]])
+def test_a_level_that_is_no_text_is_refused(run, level):
+    with pytest.raises(UsageError, match="is no level"):
+        run.log({"x": 1.0}, level=level)
+
+
+@pytest.mark.parametrize("order", [("loss", "x"), ("x", "loss")])
+def test_a_tensor_that_is_learned_from_is_logged_without_a_warning(run, order):
+    class Tensor:
+        """As torch's: warns when it is made a number without being detached."""
+
+        def __init__(self, value, requires_grad=True):
+            self.value, self.requires_grad = value, requires_grad
+
+        def detach(self):
+            return Tensor(self.value, False)
+
+        def __float__(self):
+            if self.requires_grad:
+                warnings.warn("Converting a tensor with requires_grad=True to a scalar", stacklevel=2)
+            return self.value
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(3):
+            values = {"loss": Tensor(step + 0.5), "x": float(step)}
+            run.log({name: values[name] for name in (order if step else ("loss", "x"))}, step=step)
+
+    assert logged(run, "loss") == [(0, 0.5), (1, 1.5), (2, 2.5)]

@@ -63,3 +63,14 @@ def test_a_window_below_one_is_refused(run):
 def test_what_is_not_a_number_is_refused(run):
     with pytest.raises(InvalidMetric, match="'r'"):
         run.log_mean({"r": "high"})
+
+
+@pytest.mark.parametrize("data", [[1], 3.0, "x"])
+def test_data_that_is_no_dict_is_refused(run, data):
+    with pytest.raises(InvalidMetric, match="takes a dict"):
+        run.log_mean(data)
+
+
+def test_a_window_is_a_whole_number(run):
+    with pytest.raises(UsageError, match="whole number"):
+        run.log_mean({"r": 1.0}, window=1.5)

@@ -9,6 +9,7 @@ import pytest
 from makers import points
 
 import rollbook
+from rollbook.errors import InvalidMetric
 from rollbook.track.watch import statistics
 
 
@@ -45,6 +46,21 @@ def test_an_empty_tree_has_no_share_to_speak_of():
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int32", "uint8", "bool"])
 def test_every_kind_of_number_is_watched(dtype):
     assert statistics("x", np.array([0, 1], dtype=dtype))["x/max"] == 1.0
+
+
+def test_a_generator_of_arrays_and_what_has_a_state_dict_are_watched_too():
+    class Module:
+        def state_dict(self):
+            return {"weight": np.array([1.0, 3.0])}
+
+    assert statistics("x", iter([np.array([1.0, 3.0])]))["x/mean"] == 2.0
+    assert statistics("x", Module())["x/mean"] == 2.0
+
+
+@pytest.mark.parametrize("tree", [3.0, "weights", object(), [1.0, 2.0]])
+def test_a_tree_without_an_array_is_named(tree):
+    with pytest.raises(InvalidMetric, match="found no array"):
+        statistics("x", tree)
 
 
 def test_large_half_precision_weights_do_not_overflow():
