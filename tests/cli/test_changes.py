@@ -22,6 +22,18 @@ def test_a_note_is_added_to_those_there_are(book, cli):
     assert record(book, run).notes == "the first run with the new buffer\nand a second line"
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_note_or_tag_is_refused(book, cli, text):
+    run = finished(book)
+
+    answers = [cli("note", run, text), cli("tag", "add", text, run), cli("tag", "move", text, run, "--yes")]
+
+    assert [answer.code for answer in answers] == [2, 2, 2]
+    assert answers[0].err.startswith("error: a note needs at least one character\nhint: ")
+    assert all(answer.err.startswith("error: a tag needs at least one character\nhint: ") for answer in answers[1:])
+    assert (record(book, run).notes, record(book, run).tags) == ("", [])
+
+
 # ---- tags
 
 
@@ -126,6 +138,53 @@ def test_runs_are_chosen_by_regex_condition_task_and_steps(book, cli):
     assert shown(book) == {other}
     cli("restore", "--regex", "algo=sac")
     assert shown(book) == {short, long, other}
+
+
+def test_restore_and_purge_take_a_condition_on_hidden_runs_alone(book, cli):
+    shown_run = finished(book, algo="sac", seed=1)
+    deleted = [finished(book, algo=algo, seed=2, tags=[algo]) for algo in ("sac", "td3")]
+    archived = [finished(book, algo=algo, seed=3) for algo in ("sac", "td3")]
+    cli("delete", "--where", "seed = 2", "--yes")
+    cli("archive", "--where", "seed = 3", "--yes")
+
+    assert cli("restore", "--where", "seed = 1").code == 4
+    assert cli("restore", "--where", "algo = 'sac' -- all of them").err == "restored 2 runs\n"
+    assert shown(book) == {shown_run, deleted[0], archived[0]}
+    assert cli("purge", "--where", "algo = 'sac'", "--yes").code == 4
+    assert cli("purge", "--where", "seed = 3", "--yes").code == 4  # archived, which purge leaves alone
+    assert "purged 1 run " in cli("purge", "--where", "'td3' in tags and last_step = 2", "--yes").err
+    assert {row["run_id"] for row in cli("runs", "--hidden", "--json").json} == {archived[1]}
+    assert shown(book) == {shown_run, deleted[0], archived[0]}
+
+
+def test_a_purge_of_one_task_keeps_the_deleted_runs_of_others(book, cli):
+    runs = [finished(book, task=task) for task in ("a", "b")]
+    cli("delete", "--where", "true", "--yes")
+
+    cli("purge", "--task", "a", "--yes")
+
+    assert [row["run_id"] for row in cli("runs", "--hidden", "--json").json] == [runs[1]]
+
+
+@pytest.mark.parametrize("option", ["--where", "--regex", "--task"])
+def test_an_empty_condition_does_not_purge_everything(book, cli, option):
+    run = finished(book)
+    cli("delete", run, "--yes")
+
+    answer = cli("purge", option, "", "--yes")
+
+    assert (answer.code, answer.err.splitlines()[0]) == (2, f"error: {option} is empty")
+    assert list(book.rglob(run))
+
+
+def test_a_condition_on_hidden_runs_may_ask_their_metrics(book, cli):
+    good, bad = finished(book, returns=[9.0]), finished(book, returns=[1.0])
+    cli("delete", good, "--yes")
+    cli("archive", bad, "--yes")
+
+    cli("restore", "--where", "run_id in (select run_id from metrics where value > 5)")
+
+    assert shown(book) == {good}
 
 
 def test_what_is_hidden_is_listed_and_comes_back(book, cli):

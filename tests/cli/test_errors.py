@@ -126,6 +126,20 @@ def test_a_book_that_is_not_there_is_named_with_the_flag_that_fixes_it(book, cli
     assert not (book.parent / "elsewhere").exists()
 
 
+def test_a_book_that_is_a_file_is_named_with_the_flag_that_fixes_it(book, cli):
+    (book.parent / "notes.txt").write_text("x")
+
+    answer = cli("runs", "--book", "notes.txt")
+
+    assert answer.code == 4
+    assert answer.err.splitlines()[0] == f"error: {book.parent / 'notes.txt'} is a file, and a book is a folder"
+    assert "--book DIR" in answer.err.splitlines()[1]
+
+
+def test_the_choices_of_a_missing_option_are_on_its_line(book, cli):
+    assert cli("thin").err.splitlines()[0] == "error: Missing option '--level'. Choose from: debug, info"
+
+
 def test_the_traceback_is_there_with_debug(book, cli):
     finished(book)
 

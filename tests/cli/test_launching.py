@@ -226,6 +226,17 @@ def test_a_fork_changes_arguments_and_starts_from_the_parents_checkpoint(book, c
     assert points(book, fork.run_id, "x") == [(0, 0.0), (1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0), (5, 50.0)]
 
 
+def test_a_fork_at_a_step_without_a_checkpoint_starts_nothing_and_names_the_steps_there_are(book, cli, project):
+    track("--steps", "3")
+    parent = only_run(book)
+
+    answer = cli("fork", parent.run_id, "--at", 41)
+
+    assert answer.code == 4
+    assert answer.err == f"error: run {parent.run_id} has no checkpoint 41\nhint: it has 0, 1, 2\n"
+    assert only_run(book).run_id == parent.run_id
+
+
 def test_resume_goes_on_from_the_newest_checkpoint_as_a_new_attempt(book, cli, project):
     crashed = track("--crash-at", "2", "--steps", "5", "--lr", "1")
     assert crashed.returncode == 1

@@ -133,6 +133,49 @@ def test_a_mistyped_metric_is_answered_with_the_nearest(book, cli):
     assert answer.err == "error: no run logged the metric 'eval/retrun'\nhint: did you mean 'eval/return'?\n"
 
 
+def test_a_metric_that_no_run_logged_is_an_error_in_the_list_of_runs_too(book, cli):
+    finished(book, metric="eval/return")
+
+    answer = cli("runs", "--metric", "eval/retrun")
+
+    assert (answer.code, answer.out) == (4, "")
+    assert answer.err == "error: no run logged the metric 'eval/retrun'\nhint: did you mean 'eval/return'?\n"
+    assert cli("runs", "--metric", "eval/retrun", "--json").code == 4
+
+
+def test_a_metric_that_only_other_runs_logged_has_an_empty_column(book, cli):
+    finished(book, algo="td3", metric="eval/return")
+    finished(book, algo="sac", metric="other")
+
+    answer = cli("runs", "--where", "algo = 'sac'", "--metric", "eval/return")
+
+    assert answer.code == 0
+    assert "eval/return" in answer.out.splitlines()[0]
+
+
+@pytest.mark.parametrize(("option", "wrong", "nearest"), [("--algo", "sax", "sac"), ("--env", "Hoper-v5", "Hopper-v5")])
+def test_a_mistyped_algorithm_or_environment_is_answered_with_the_nearest(book, cli, option, wrong, nearest):
+    finished(book)
+
+    answer = cli("top", option, wrong)
+
+    assert answer.code == 4
+    assert answer.err.splitlines()[1] == f"hint: no run has the {option[2:]} {wrong!r}; did you mean {nearest!r}?"
+
+
+def test_long_tags_and_metrics_are_shortened_in_tables_and_whole_in_json(book, cli):
+    metric, tag = "m" * 300, "t" * 300
+    run = finished(book, metric=metric, tags=[tag])
+
+    tables = [cli("runs", "--metric", metric).out, cli("show", run).out]
+
+    for out in tables:
+        assert "m" * 47 + "…" in out and "t" * 47 + "…" in out
+        assert "m" * 48 not in out and "t" * 48 not in out
+    assert cli("runs", "--json").json[0]["tags"] == [tag]
+    assert cli("show", run, "--json").json[0]["metrics"][0]["name"] == metric
+
+
 def test_newest_folds_the_seeds_of_each_cell(book, cli):
     for seed in (1, 2, 3, 7):
         finished(book, seed=seed, returns=[0.0, seed])

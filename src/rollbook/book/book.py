@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rollbook.book.find import match_ids, match_names, one_of
 from rollbook.book.layout import Layout
 from rollbook.book.query import Engine
-from rollbook.book.settings import find_book, load_settings
+from rollbook.book.settings import Settings, find_book, load_settings
 from rollbook.book.top import top
 from rollbook.errors import MetricNotFound, RunNotFound, did_you_mean
 from rollbook.records import Checkpoint, TopEntry
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rollbook.book.checkpoints import LoadedCheckpoint
     from rollbook.book.run_folder import StoredRun
+    from rollbook.book.tidy import Hidden
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +199,14 @@ def open_book(
     """
     layout = Layout(find_book(path))
     layout.check()
+    return Book(Engine(layout, _settings(layout), tell=tell, one_moment=one_moment), layout)
+
+
+def open_hidden(layout: Layout, hidden: Iterable[Hidden]) -> Book:
+    """A book to ask whose views hold these deleted or archived runs, and no others."""
+    return Book(Engine(layout, _settings(layout), only=[run.folder for run in hidden]), layout)
+
+
+def _settings(layout: Layout) -> Settings:
     here = load_settings()
-    settings = here if here.root else load_settings(layout.root)
-    return Book(Engine(layout, settings, tell=tell, one_moment=one_moment), layout)
+    return here if here.root else load_settings(layout.root)

@@ -110,6 +110,22 @@ class Catalog:
             generation=self._generation,
         )
 
+    def only(self, folders: Iterable[Path]) -> Snapshot:
+        """The book as if it held these runs alone and hid none: for questions about deleted and archived ones."""
+        problems: list[str] = []
+        now = time.time()
+        active = [
+            entry for folder in folders if (entry := self._read(str(folder), folder.stat().st_mtime_ns, now, problems))
+        ]
+        return Snapshot(
+            files={},
+            settled={},
+            active=active,
+            folders={entry.run.info.run_id: str(entry.run.folder) for entry in active},
+            changes=dataclasses.replace(self._replay(problems), hidden={}),
+            problems=problems,
+        )
+
     def _list_runs(self) -> dict[str, tuple[str, int]]:
         listing = {}
         for entry in self.layout.run_folders():

@@ -80,13 +80,17 @@ def _gone_for_good(run: StoredRun, now: float) -> bool:
 
 
 def _figures(run: StoredRun, end: int | None, problems: list[str]) -> tuple[str, int | None]:
-    """Summaries and last step: as the attempt left them where it was the only one, else from its metrics."""
+    """Summaries and last step: as the attempt left them where it was the only one, else from its metrics.
+
+    What was thinned has fewer steps than the run made: the status knows them still.
+    """
     only = run.attempts[0].status if len(run.attempts) == 1 else None
     if only and only.state in TERMINAL_STATES and only.summaries is not None:
         problems += only.problems
         return only.summaries, end
     series = run_series(run, problems)
-    return to_text(summarise(series)), last_step(series)
+    known = [step for step in (end, last_step(series)) if step is not None]
+    return to_text(summarise(series)), max(known, default=None)
 
 
 def _run_row(

@@ -13,13 +13,13 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rollbook.book.layout import read_json
-from rollbook.errors import BookUnwritable, CorruptFile
+from rollbook.errors import BookUnwritable, CorruptFile, UsageError
 
 _DIGITS = 10
 _MAY_BE_MISSED = 10_000
@@ -35,6 +35,7 @@ def user_name() -> str:
 
 def append(journal: Path, kind: str, runs: Iterable[str], **details: Any) -> int:
     """Write one entry and return its number. The file appears whole or not at all, whatever kills us."""
+    _refuse_empty(kind, details)
     entry = {
         "kind": kind,
         "time": time.time(),
@@ -59,6 +60,14 @@ def append(journal: Path, kind: str, runs: Iterable[str], **details: Any) -> int
         with contextlib.suppress(OSError):
             aside.unlink()
     return number
+
+
+def _refuse_empty(kind: str, details: Mapping[str, Any]) -> None:
+    """Nothing could be seen of such a tag or note. Removing a tag that is there stays possible."""
+    if kind == "tag" and "" in details.get("tags", ()):
+        raise UsageError("a tag needs at least one character", "rollbook tag add latest RUN")
+    if kind == "note" and not details.get("text"):
+        raise UsageError("a note needs at least one character", 'rollbook note RUN "why this run was made"')
 
 
 def _take_number(aside: Path, path: Path) -> bool:

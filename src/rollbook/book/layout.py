@@ -19,7 +19,9 @@ from rollbook.errors import BookNotFound, BookUnwritable, CorruptFile, InvalidNa
 FORMAT_VERSION = 1
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9]+-[0-9a-f]{4,}")
 _PLAIN = re.compile(r"[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*")
+_FORMAT = re.compile(r"^format\s*=\s*(\d+)", re.MULTILINE)
 _LONGEST_NAME = 120
+_LARGEST_MARKER = 10_000  # bytes
 
 
 def encode_name(name: str) -> str:
@@ -98,14 +100,16 @@ class Layout:
         marker = self.root / "book.toml"
         try:
             text = marker.read_text()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise BookNotFound(
-                f"there is no book at {self.root}",
+                f"{self.root} is a file, and a book is a folder"
+                if self.root.is_file()
+                else f"there is no book at {self.root}",
                 "name one with --book DIR or ROLLBOOK_BOOK=DIR; `rollbook demo` or the first tracked run makes one",
             ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise CorruptFile(f"cannot read {marker}: {error}") from error
-        version = re.search(r"^format\s*=\s*(\d+)", text, re.MULTILINE)
+        version = _FORMAT.search(text)
         if version is None:
             raise CorruptFile(f"{marker} names no format", f"write the line `format = {FORMAT_VERSION}` into it")
         if int(version[1]) > FORMAT_VERSION:
@@ -118,6 +122,15 @@ class Layout:
         """Every run folder, in no order."""
         for task in _folders(base or self.tasks):
             yield from _folders(task.path)
+
+
+def is_book(folder: str | Path) -> bool:
+    """Whether a folder has a book.toml of ours; other programs have files of that name, too."""
+    try:
+        with open(f"{folder}/book.toml", "rb") as file:
+            return _FORMAT.search(file.read(_LARGEST_MARKER).decode(errors="replace")) is not None
+    except OSError:
+        return False
 
 
 def _folders(path: str | Path) -> Iterator[os.DirEntry[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rollbook.book.layout import Layout
+from rollbook.book.layout import Layout, is_book
 from rollbook.book.programs import start_git
 from rollbook.book.settings import Settings, git_root
 from rollbook.errors import InvalidConfig
@@ -54,15 +54,18 @@ def project_files(root: Path, settings: Settings, book_root: Path, *, lone_scrip
 
 
 def book_paths(root: Path, book_root: Path) -> tuple[str, ...]:
-    """The paths below the root that belong to the book and never to the project."""
+    """The paths below the root that belong to the book, or to another one beside it, and never to the project.
+
+    Books in deeper folders are not looked for here: a walk finds them on its way, and git's list is looked through.
+    """
     book = _below(root, book_root)
-    if book is None:
-        return ()
-    if book != ".":
-        return (book,)
-    layout = Layout(book_root)  # book = ".": the project folder is the book too
+    others = [entry.name for entry in _scan(root, "") if entry.is_dir(follow_symlinks=False) and is_book(entry.path)]
+    found = dict.fromkeys([*(() if book in (None, ".") else (str(book),)), *others])
+    if book != "." and not is_book(root):
+        return tuple(found)
+    layout = Layout(root)  # book = ".": the project folder is a book too
     parts = (layout.tasks, layout.objects, layout.journal, layout.archive, layout.benchmarks, layout.cache)
-    return ("book.toml", *(part.name for part in parts))
+    return ("book.toml", *(part.name for part in parts), *found)
 
 
 def _below(root: Path, place: Path) -> str | None:
@@ -96,7 +99,10 @@ def _listed_by_git(root: Path, book: tuple[str, ...]) -> Iterable[str] | None:
     if not answer.ok or answer.cut:
         return None
     # A folder's trailing slash marks another repository inside this one.
-    return (os.fsdecode(name) for name in answer.output.split(b"\0") if name and not name.endswith(b"/"))
+    names = [os.fsdecode(name) for name in answer.output.split(b"\0") if name and not name.endswith(b"/")]
+    folders = (name.removesuffix("/book.toml") for name in names if name.endswith("/book.toml"))
+    others = tuple(folder for folder in folders if is_book(root / folder))
+    return (name for name in names if not _in_book(name, others))
 
 
 def _literal_pattern(path: str) -> str:
@@ -156,7 +162,7 @@ def _scan(root: Path, folder: str) -> list[os.DirEntry[str]]:
 def _may_hold_source(entry: os.DirEntry[str], path: str, book: tuple[str, ...]) -> bool:
     if entry.name in _NEVER or path in book:
         return False
-    return not any(os.path.lexists(f"{entry.path}/{mark}") for mark in _ENVIRONMENT_MARKS)
+    return not (any(os.path.lexists(f"{entry.path}/{mark}") for mark in _ENVIRONMENT_MARKS) or is_book(entry.path))
 
 
 def _read_gitignore(file: Path) -> GitIgnoreSpec:
@@ -192,15 +198,19 @@ def _ignored(path: str, specs: tuple[tuple[int, GitIgnoreSpec], ...]) -> bool:
 
 
 def _is_own_file(root: Path, path: str, book: tuple[str, ...]) -> bool:
-    """It is there, is no folder or submodule, and leads neither outside the root nor into the book."""
+    """It is there, is no folder or submodule, and leads neither outside the root nor into a book."""
     if _in_book(path, book):
         return False
     full = f"{root}/{path}"
     if os.path.islink(full):  # noqa: PTH114
         target = _below(root, Path(os.path.realpath(full)))
-        if target is None or _in_book(target, book):
+        if target is None or _in_book(target, book) or _in_any_book(root, target):
             return False
     return os.path.isfile(full)  # noqa: PTH113
+
+
+def _in_any_book(root: Path, path: str) -> bool:
+    return any(is_book(root / folder) for folder in Path(path).parents if folder != Path())
 
 
 def _in_book(path: str, book: tuple[str, ...]) -> bool:

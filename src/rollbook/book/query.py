@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ class Engine:
     """Answers SQL. Everything is brought up to date at each question; what has not changed is reused.
 
     With `one_moment`, all questions see the book as the first one did: a command asks several, and looking at a hundred
-    thousand folders takes half a second.
+    thousand folders takes half a second. With `only`, the views hold the runs in these folders and no others.
     """
 
     def __init__(
@@ -37,11 +37,12 @@ class Engine:
         *,
         tell: Callable[[str], None] | None = None,
         one_moment: bool = False,
+        only: Iterable[Path] | None = None,
     ) -> None:
         self.settings = settings
-        self._one_moment = one_moment
-        self._snapshot: Snapshot | None = None
+        self._one_moment = one_moment or only is not None
         self.catalog = Catalog(layout, settings.aliases)
+        self._snapshot: Snapshot | None = None if only is None else self.catalog.only(only)
         self.packs = Packs(cache_folder(layout) / "metrics", tell)
         self._reusable: tuple[Any, set[str], duckdb.DuckDBPyConnection] | None = None
 

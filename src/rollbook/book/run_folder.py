@@ -16,7 +16,7 @@ from rollbook.book.layout import attempt_folders, decode_name, read_json
 from rollbook.book.metric_log import Series, join, read_log
 from rollbook.book.processes import is_alive
 from rollbook.book.sealed import read_sealed
-from rollbook.errors import CorruptFile
+from rollbook.errors import CheckpointNotFound, CorruptFile
 from rollbook.records import (
     LOST_AFTER_SECONDS,
     TERMINAL_STATES,
@@ -37,6 +37,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "list": (list,)
 }  # fmt: skip
 _RECORDS = ("RunInfo", "Process", "Provenance", "Git", "GoesOnFrom")
+_STEPS_SHOWN = 8
 _LARGEST = {"int": 2.0**63, "float": 1e11}  # floats are seconds since 1970
 
 
@@ -276,6 +277,17 @@ def counting_checkpoints(run: StoredRun) -> list[Checkpoint]:
         for checkpoint in list_checkpoints(run.folder)
         if checkpoint.attempt in cuts and checkpoint.time <= (cuts[checkpoint.attempt] or math.inf)
     ]
+
+
+def check_checkpoint(run: StoredRun, step: int) -> None:
+    """CheckpointNotFound, with the steps there are, when the run has none at this step on the way that it took."""
+    steps = [checkpoint.step for checkpoint in counting_checkpoints(run)]
+    if step in steps:
+        return
+    nearest = sorted(sorted(steps, key=lambda one: abs(one - step))[:_STEPS_SHOWN])
+    more = f" and {len(steps) - len(nearest)} more" if len(steps) > len(nearest) else ""
+    hint = f"it has {', '.join(map(str, nearest))}{more}" if steps else "it has none: leave the step out"
+    raise CheckpointNotFound(f"run {run.info.run_id} has no checkpoint {step}", hint)
 
 
 def run_series(run: StoredRun, problems: list[str]) -> dict[str, Series]:

@@ -6,6 +6,7 @@ The journal is written first and the folders follow, so a half-done change can s
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import time
@@ -18,9 +19,9 @@ from rollbook.book import journal
 from rollbook.book.code import referenced_objects
 from rollbook.book.layout import Layout, decode_name, touch_run, write_json
 from rollbook.book.objects import Swept, sweep
-from rollbook.book.run_folder import Attempt, StoredRun, attempt_series, read_run
+from rollbook.book.run_folder import Attempt, StoredRun, attempt_series, read_run, run_series
 from rollbook.book.sealed import to_table, write_sealed
-from rollbook.book.summaries import summarise, to_text
+from rollbook.book.summaries import last_step, summarise, to_text
 from rollbook.errors import DataError, RunIsLive
 from rollbook.records import LEVELS, to_json
 
@@ -162,6 +163,7 @@ def thin(layout: Layout, run_id: str, folder: Path, level: str) -> Thinned:
     run = read_run(folder)
     if run.state(time.time()) == "running":
         return Thinned(0, 0)
+    run = _with_last_step(run)
     points = freed = 0
     for attempt in run.attempts:
         removed, smaller = _thin_attempt(attempt, LEVELS[level])
@@ -170,6 +172,21 @@ def thin(layout: Layout, run_id: str, folder: Path, level: str) -> Thinned:
         touch_run(folder)
         journal.append(layout.journal, "thin", [run_id], level=level, points=points)
     return Thinned(points, freed)
+
+
+def _with_last_step(run: StoredRun) -> StoredRun:
+    """The last step that metrics of all levels give, written down before some of them go.
+
+    The status of a killed process is a heartbeat old, and that of a resumed one knows its own steps alone.
+    """
+    reached = last_step(run_series(run, []))
+    status = run.last_status
+    if status is None or reached is None or (status.last_step is not None and status.last_step >= reached):
+        return run
+    *earlier, last = run.attempts
+    status = dataclasses.replace(status, last_step=reached)
+    write_json(Path(last.folder) / "status.json", to_json(status), sync=True, indent=None)
+    return dataclasses.replace(run, attempts=[*earlier, dataclasses.replace(last, status=status)])
 
 
 def _thin_attempt(attempt: Attempt, rank: int) -> tuple[int, int]:

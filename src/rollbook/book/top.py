@@ -52,7 +52,7 @@ def top(
     given = {column: value for column, value in (("algo", algo), ("env", env), ("task", task)) if value is not None}
     conditions = [*(f"{column} = ?" for column in given), f"({where}\n)" if where else "true"]
     chosen = f"(select * from runs where {' and '.join(conditions)})"
-    metric = _choose_metric(book, metric, chosen, list(given.values()))
+    metric = _choose_metric(book, metric, chosen, given)
     folded = (_BY_CONFIG if over == "seed" else _BY_RUN).format(by=by)
     rows = book.rows(
         f"""
@@ -67,23 +67,38 @@ def top(
     return [_entry(rank, row) for rank, row in enumerate(rows, start=1)]
 
 
-def _choose_metric(book: Book, metric: str | None, chosen: str, given: list[Any]) -> str:
+def _choose_metric(book: Book, metric: str | None, chosen: str, given: dict[str, str]) -> str:
     query = f"select distinct s.name from summaries s join {chosen} r using (run_id)"
-    names = {name for (name,) in book.table(query, given)[1]}
+    names = {name for (name,) in book.table(query, list(given.values()))[1]}
     if metric in names:
         return str(metric)
     if not names:
-        raise RunNotFound("no run with metrics matches", "`rollbook runs` lists what there is")
+        raise RunNotFound("no run with metrics matches", _nearest(book, given) or "`rollbook runs` lists what there is")
     if metric is not None:
-        raise MetricNotFound(
-            f"no run logged the metric {metric!r}", did_you_mean(metric, names) or f"there are: {_some(names)}"
-        )
+        raise metric_not_found(metric, names)
     found = next((name for name in DEFAULT_METRICS if name in names), None)
     if found is None:
         raise MetricNotFound(
             f"no run logged {' or '.join(DEFAULT_METRICS)}", f"name one with --metric; there are: {_some(names)}"
         )
     return found
+
+
+def _nearest(book: Book, given: dict[str, str]) -> str | None:
+    """A hint for the first of the given names that no run has: the nearest that there is, or some of them."""
+    for column, value in given.items():
+        query = f"select distinct {column} from runs where {column} is not null"
+        known = {name for (name,) in book.table(query)[1]}
+        if known and value not in known:
+            wrong = f"no run has the {column} {value!r}"
+            return f"{wrong}; {did_you_mean(value, known) or f'there are: {_some(known)}'}"
+    return None
+
+
+def metric_not_found(metric: str, known: set[str]) -> MetricNotFound:
+    """The nearest known name in the hint, or some of those there are."""
+    some = f"there are: {_some(known)}" if known else "no run has logged a metric yet"
+    return MetricNotFound(f"no run logged the metric {metric!r}", did_you_mean(metric, known) or some)
 
 
 def _some(names: set[str]) -> str:

@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(error.format_message(), file=sys.stderr)
             sys.exit(2)
         path = error.ctx.command_path if error.ctx else "rollbook"
-        _fail(error.format_message(), f"{path} --help", 2)
+        # click lists the choices of an option a line each.
+        _fail(error.format_message().replace("\n\t", " "), f"{path} --help", 2)
     except (click.Abort, KeyboardInterrupt):
         print("stopped", file=sys.stderr)
         sys.exit(130)

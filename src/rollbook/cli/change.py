@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from rollbook.cli.options import (
     book_option,
+    choose_runs,
     confirm,
     current_book,
     json_option,
@@ -24,6 +26,7 @@ from rollbook.records import LEVELS
 
 if TYPE_CHECKING:
     from rollbook.book.book import RunRecord
+    from rollbook.book.layout import Layout
     from rollbook.book.tidy import Hidden
 
 _LISTED = 30
@@ -39,7 +42,8 @@ def note(run: str, text: str) -> None:
 
     book = current_book()
     record = book.run(run)
-    journal.append(book.layout.journal, "note", [record.run_id], text=text)
+    # A program may note what it likes; who types nothing but space has made a mistake.
+    journal.append(book.layout.journal, "note", [record.run_id], text=text if text.strip() else "")
     say(f"noted at {record.run_id}")
 
 
@@ -97,33 +101,50 @@ def archive(
         say(f"archived {_count(chosen)}; `rollbook restore RUN` undoes it")
 
 
-@click.command(epilog="\b\nExamples:\n  rollbook restore 9f2c\n  rollbook restore --all")
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--regex", metavar="RE", help="Runs whose readable name matches.")
+@click.command(
+    epilog="\b\nExamples:\n  rollbook restore 9f2c\n  rollbook restore --all"
+    "\n  rollbook restore --where \"algo = 'sac'\""
+)
+@selection_options
 @click.option("--all", "everything", is_flag=True, help="Every deleted and archived run.")
 @book_option
-def restore(runs: tuple[str, ...], regex: str | None, everything: bool) -> None:
-    """Bring deleted or archived runs back."""
+def restore(
+    runs: tuple[str, ...],
+    regex: str | None,
+    where: str | None,
+    task: str | None,
+    min_steps: int | None,
+    everything: bool,
+) -> None:
+    """Bring deleted or archived runs back. Conditions are on these runs alone."""
     from rollbook.book import tidy
 
     book = current_book()
-    chosen = _select_hidden(tidy.hidden_runs(book.layout), runs, regex, everything)
+    if not (runs or regex or where or task or min_steps is not None or everything):
+        raise UsageError(
+            "name the runs", "give RUN..., --regex RE, --where SQL or --all; `rollbook runs --hidden` lists them"
+        )
+    chosen = _choose_hidden(book.layout, tidy.hidden_runs(book.layout), runs, regex, where, task, min_steps)
     tidy.restore(book.layout, [run.run_id for run in chosen])
     say(f"restored {_count(chosen)}")
 
 
-@click.command(epilog="\b\nExample:\n  rollbook purge --yes")
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--regex", metavar="RE", help="Only deleted runs whose readable name matches.")
+@click.command(epilog="\b\nExamples:\n  rollbook purge --yes\n  rollbook purge --where \"started_at < '2026-01-01'\"")
+@selection_options
 @yes_option
 @book_option
-def purge(runs: tuple[str, ...], regex: str | None, yes: bool) -> None:
-    """Remove deleted runs for good, and code that no run needs any more."""
+def purge(
+    runs: tuple[str, ...], regex: str | None, where: str | None, task: str | None, min_steps: int | None, yes: bool
+) -> None:
+    """Remove deleted runs for good, and code that no run needs any more. Conditions are on deleted runs alone."""
     from rollbook.book import tidy
 
     book = current_book()
     deleted = [run for run in tidy.hidden_runs(book.layout) if run.state == "deleted"]
-    chosen = _select_hidden(deleted, runs, regex, not runs and not regex) if deleted or runs or regex else []
+    narrowed = bool(runs or regex or where or task or min_steps is not None)
+    chosen: Sequence[Hidden | RunRecord] = []
+    if deleted or narrowed:
+        chosen = _choose_hidden(book.layout, deleted, runs, regex, where, task, min_steps)
     if chosen:
         print_table(["run", "task"], [[run.name, run.task] for run in chosen[:_LISTED]])
         _say_more(len(chosen))
@@ -190,22 +211,27 @@ def du(limit: int, as_json: bool) -> None:
     say(f"{len(used):,} runs {size(total)}, {parts}; in all {size(total + sum(shared.values()))} in {book.path}")
 
 
-def _select_hidden(hidden: list[Hidden], runs: tuple[str, ...], regex: str | None, everything: bool) -> list[Hidden]:
-    from rollbook.book.find import match_ids, match_names, one_of
+def _choose_hidden(
+    layout: Layout,
+    hidden: list[Hidden],
+    runs: tuple[str, ...],
+    regex: str | None,
+    where: str | None,
+    task: str | None,
+    min_steps: int | None,
+) -> Sequence[Hidden | RunRecord]:
+    """Those of the hidden runs that all of the given conditions hold for; without any condition, all of them."""
+    from rollbook.book.book import open_hidden
 
-    if not (runs or regex or everything):
-        raise UsageError("name the runs", "give RUN..., --regex RE or --all; `rollbook runs --hidden` lists them")
-    by_id = {run.run_id: run for run in hidden}
-    names = {run.run_id: run.name for run in hidden}
-    chosen = dict.fromkeys(by_id if everything else ())
-    if regex:
-        chosen |= dict.fromkeys(match_names(regex, names))
-    for reference in runs:
-        matching = match_ids(reference, by_id) or match_names(reference, names)
-        chosen[one_of(reference, matching, by_id)] = None
-    if not chosen:
-        raise RunNotFound("no deleted or archived run matches", "`rollbook runs --hidden` lists them")
-    return [by_id[run_id] for run_id in chosen]
+    for option, text in (("--regex", regex), ("--where", where), ("--task", task)):
+        # `purge --where "$CONDITION" --yes` in a script that forgot to set it must not mean every run.
+        if text is not None and not text.strip():
+            raise UsageError(f"{option} is empty", "leave it out, or give a condition")
+    if hidden and not (runs or regex or where or task or min_steps is not None):
+        return hidden  # also those that are too damaged to be asked about
+    return choose_runs(
+        open_hidden(layout, hidden), runs, regex, where, task, min_steps, listed_by="rollbook runs --hidden"
+    )
 
 
 def _list(chosen: list[RunRecord]) -> None:
@@ -220,7 +246,7 @@ def _say_more(count: int) -> None:
         say(f"... and {count - _LISTED:,} more")
 
 
-def _count(chosen: list[RunRecord] | list[Hidden]) -> str:
+def _count(chosen: Sequence[Hidden | RunRecord]) -> str:
     return printable(chosen[0].run_id) if len(chosen) == 1 else f"{len(chosen):,} runs"
 
 

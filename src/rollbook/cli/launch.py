@@ -92,11 +92,15 @@ def fork(reference: str, changes: tuple[str, ...], steps: str | None, step: int 
     """
     from rollbook.bench.arguments import parse_arguments, program_arguments, with_arguments
     from rollbook.bench.launch import Job, launch
+    from rollbook.book.run_folder import check_checkpoint
     from rollbook.book.settings import load_settings
 
     book = current_book()
     parent = book.run(reference)
-    info = parent.stored().info
+    stored = parent.stored()
+    info = stored.info
+    if step is not None:
+        check_checkpoint(stored, step)
     chosen = dict(key_value(change) for change in changes)
     if steps:
         chosen["steps"] = _total_steps(parent, steps)

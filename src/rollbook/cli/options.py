@@ -117,6 +117,8 @@ def choose_runs(
     where: str | None,
     task: str | None,
     min_steps: int | None = None,
+    *,
+    listed_by: str = "rollbook runs",
 ) -> list[RunRecord]:
     """Everything that all of the given conditions hold for; all runs if there is none."""
     import re
@@ -139,7 +141,7 @@ def choose_runs(
         named = {book.run(reference).run_id for reference in runs}
         chosen = [run for run in chosen if run.run_id in named]
     if not chosen:
-        raise RunNotFound("no run matches", "`rollbook runs` lists them")
+        raise RunNotFound("no run matches", f"`{listed_by}` lists them")
     return chosen
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+_LONGEST_NAME = 48  # characters
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -22,6 +23,12 @@ def say(text: str) -> None:
 def printable(text: object) -> str:
     """Control characters made visible, so that a name cannot steer the terminal."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
+
+
+def short(text: object) -> str:
+    """A name as a table shows it: one that is too long ends in an ellipsis. `--json` has all of it."""
+    name = str(text)
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def print_json(rows: Sequence[Any]) -> None:

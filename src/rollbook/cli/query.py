@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rollbook.cli.options import book_option, current_book, json_option
-from rollbook.cli.output import ago, cell, duration, print_json, say, thousands
+from rollbook.cli.output import ago, cell, duration, print_json, say, short, thousands
 from rollbook.cli.table import print_table
 
 if TYPE_CHECKING:
@@ -55,15 +55,19 @@ def runs(
         [
             run.run_id, run.task, run.algo, run.env, run.seed, run.status, thousands(run.last_step),
             *(finals.get(run.run_id, {}).get(metric) for metric in metrics),
-            ago(run.started_at), duration(run.duration_s), run.tags or "",
+            ago(run.started_at), duration(run.duration_s), [short(tag) for tag in run.tags] or "",
         ]
         for run in found
     ]  # fmt: skip
-    used = [place for place in range(len(columns)) if any(row[place] not in (None, "", "-") for row in rows)]
+    used = [
+        place
+        for place, column in enumerate(columns)
+        if column in metrics or any(row[place] not in (None, "", "-") for row in rows)
+    ]
     print_table(
-        [columns[place] for place in used],
+        [short(columns[place]) for place in used],
         [[row[place] for place in used] for row in rows],
-        right=["seed", "step", "took", *metrics],
+        right=["seed", "step", "took", *map(short, metrics)],
     )
     by_status = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items(), key=lambda one: -one[1]))
     shown = f"the newest {len(found):,} of " if len(found) < total else ""
@@ -72,6 +76,9 @@ def runs(
 
 
 def _finals(book: Book, metrics: tuple[str, ...], run_ids: list[str]) -> dict[str, dict[str, float]]:
+    """By run and name. MetricNotFound for a name that no run of the book logged."""
+    from rollbook.book.top import metric_not_found
+
     if not metrics or not run_ids:
         return {}
     ids, names = ", ".join(f"'{run_id}'" for run_id in run_ids), ", ".join("?" for _ in metrics)
@@ -81,6 +88,12 @@ def _finals(book: Book, metrics: tuple[str, ...], run_ids: list[str]) -> dict[st
     finals: dict[str, dict[str, float]] = {}
     for run_id, name, value in book.table(query, list(metrics))[1]:
         finals.setdefault(run_id, {})[name] = value
+    missing = [metric for metric in metrics if not any(metric in values for values in finals.values())]
+    if missing:
+        known = {name for (name,) in book.table("select distinct name from summaries")[1]}
+        for metric in missing:
+            if metric not in known:
+                raise metric_not_found(metric, known)
     return finals
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rollbook.cli.options import book_option, current_book, json_option
-from rollbook.cli.output import ago, cell, duration, print_json, printable, say, size, thousands
+from rollbook.cli.output import ago, cell, duration, print_json, printable, say, short, size, thousands
 from rollbook.cli.table import print_table
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _print_facts(record: RunRecord, details: dict[str, Any]) -> None:
         "status": record.status + (f", exit code {exit_code}" if exit_code is not None else ""),
         "started": f"{cell(record.started_at)} UTC, {ago(record.started_at)}, took {duration(record.duration_s)}",
         "last step": thousands(record.last_step),
-        "tags": ", ".join(record.tags),
+        "tags": ", ".join(map(short, record.tags)),
         "notes": record.notes,
         "parent": record.parent or "",
         "command": record.command,
@@ -125,7 +125,10 @@ def _print_tables(record: RunRecord, details: dict[str, Any]) -> None:
     changes = [[key, *pair] for key, pair in details["differs_from_parent"].items()]
     _section("differs from its parent", ["parameter", "parent", "this run"], changes)
     metrics = [
-        [one["name"], *(one[figure] if one["count"] > 1 or figure in _OF_ONE_POINT else "" for figure in _FIGURES)]
+        [
+            short(one["name"]),
+            *(one[figure] if one["count"] > 1 or figure in _OF_ONE_POINT else "" for figure in _FIGURES),
+        ]
         for one in details["metrics"]
     ]
     _section("metrics", ["metric", *_FIGURES], metrics, right=_FIGURES)

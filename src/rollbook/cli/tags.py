@@ -110,6 +110,7 @@ def move(
     from rollbook.book import journal
     from rollbook.book.find import carries
 
+    _refuse_empty(name)
     book = current_book()
     doubt = _last_doubt(book, name, to)
     if doubt and not force:
@@ -206,6 +207,11 @@ def list_tags(as_json: bool) -> None:
         say("no run carries a tag; `rollbook tag add NAME RUN` adds one")
 
 
+def _refuse_empty(name: str) -> None:
+    if not name.strip():
+        raise UsageError("a tag needs at least one character", "rollbook tag add latest RUN")
+
+
 def _with_source(where: str | None, source_tag: str | None) -> str | None:
     from rollbook.book.find import of_tag
 
@@ -226,8 +232,7 @@ def _change(
 ) -> None:
     from rollbook.book import journal
 
-    if not name.strip():
-        raise UsageError("a tag needs at least one character", "rollbook tag add latest RUN")
+    _refuse_empty(name)
     book = current_book()
     chosen = select_runs(book, runs, regex, where, task, min_steps)
     chosen = [run for run in chosen if (name in run.tags) == (kind == "untag")]

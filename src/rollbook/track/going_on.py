@@ -10,11 +10,18 @@ from typing import Literal
 from rollbook.book.find import find_run_folder
 from rollbook.book.layout import Layout, attempt_folders
 from rollbook.book.metric_log import KeyRows, encode
-from rollbook.book.run_folder import StoredRun, counting_checkpoints, read_run, rows_of_attempt, run_series
+from rollbook.book.run_folder import (
+    StoredRun,
+    check_checkpoint,
+    counting_checkpoints,
+    read_run,
+    rows_of_attempt,
+    run_series,
+)
 from rollbook.book.settings import Settings
 from rollbook.book.summaries import last_step
 from rollbook.book.writer import AttemptWriter
-from rollbook.errors import CheckpointNotFound, RunIsLive
+from rollbook.errors import RunIsLive
 from rollbook.records import DEFAULT_VERBOSITY, LEVELS, LOST_AFTER_SECONDS, GoesOnFrom
 from rollbook.track.opening import Environment, Opened, Plan, begin, make_info
 from rollbook.track.run import say
@@ -124,11 +131,9 @@ def _is_live(stored: StoredRun, taken: list[tuple[int, str]], launched: bool) ->
 
 def _where_to_go_on(stored: StoredRun, step: int | None) -> tuple[GoesOnFrom | None, int]:
     """The checkpoint to go on from; without any, everything logged so far stays."""
-    saved = counting_checkpoints(stored)
-    if step is not None and step not in [checkpoint.step for checkpoint in saved]:
-        steps = ", ".join(str(checkpoint.step) for checkpoint in saved) or "none"
-        raise CheckpointNotFound(f"run {stored.info.run_id} has no checkpoint {step}; there are: {steps}")
-    chosen = [checkpoint for checkpoint in saved if step is None or checkpoint.step == step]
+    if step is not None:
+        check_checkpoint(stored, step)
+    chosen = [one for one in counting_checkpoints(stored) if step is None or one.step == step]
     if chosen:
         newest = chosen[-1]
         cut = GoesOnFrom(attempt=newest.attempt, rows=newest.rows, time=newest.time, step=newest.step)
@@ -157,6 +162,6 @@ def _say_what_is_cut(stored: StoredRun, cut: GoesOnFrom | None) -> None:
     gone = max(rows - cut.rows, 0)
     say(
         f"run {stored.info.run_id} goes on from its checkpoint at step {cut.step:,}; "
-        f"{gone:,} rows logged after it no longer count",
+        f"{gone:,} {'row' if gone == 1 else 'rows'} logged after it no longer {'counts' if gone == 1 else 'count'}",
         always=True,
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollbook.book import journal
-from rollbook.errors import BookUnwritable
+from rollbook.errors import BookUnwritable, UsageError
 
 
 @pytest.fixture
@@ -33,6 +33,14 @@ def test_entries_are_numbered_from_one_and_say_who_and_when(folder):
     assert entry["user"] and entry["host"] and entry["time"] > 1e9
     assert note["text"] == "ü\n"
     assert {path.name for path in folder.iterdir()} == {"0000000001.json", "0000000002.json"}
+
+
+@pytest.mark.parametrize(("kind", "details"), [("tag", {"tags": ["a", ""]}), ("note", {"text": ""})])
+def test_an_empty_tag_or_note_is_not_written(folder, kind, details):
+    with pytest.raises(UsageError, match=f"a {kind} needs at least one character"):
+        journal.append(folder, kind, ["a"], **details)
+
+    assert entries(folder) == []
 
 
 def test_an_empty_or_missing_journal_has_no_entries(folder):

@@ -94,6 +94,26 @@ def test_a_book_that_is_committed_is_not_taken_either(project):
     assert listed(project) == ["train.py"]
 
 
+def test_another_book_inside_the_project_is_not_taken_wherever_it_lies(kind, project):
+    write(project, "train.py", "docs/book.toml", "docs/a.md")  # mdBook has a file of that name, too
+    for folder in ("old book", "results/deep/book"):
+        write(project, f"{folder}/tasks/t/run.json", f"{folder}/objects/ab/abc.py")
+        write(project, f"{folder}/book.toml", text="# A Rollbook book\nformat = 1\n")
+    (project / "linked.py").symlink_to("results/deep/book/objects/ab/abc.py")
+
+    expected = ["docs/a.md", "docs/book.toml", "train.py"]
+    assert listed(project) == expected
+    assert listed(project, Settings(include=("*",), exclude=(".git",))) == expected
+    assert listed(project, lone_script=project / "train.py") == expected
+
+
+def test_a_project_folder_that_is_another_book_keeps_its_own_files(kind, project):
+    write(project, "train.py", "tasks/t/r/run.json", "journal/1")
+    write(project, "book.toml", text="format = 1\n")
+
+    assert listed(project) == ["train.py"]
+
+
 def test_where_the_project_folder_is_the_book_the_parts_of_the_book_are_left_out(kind, project):
     write(project, "train.py", "book.toml", "objects/ab/abc", "tasks/t/r/run.json", "journal/1", "cache/c", "archive/x")
 

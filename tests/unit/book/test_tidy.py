@@ -239,6 +239,59 @@ def test_a_live_run_is_not_thinned(book, layout):
     assert points(book, run.id, "d") == [(1, 1.0)]
 
 
+LOST = """
+import os, signal, time
+import rollbook
+run = rollbook.start("task", save_code=False)
+run.log({"e": 1.0}, step=1, level="essential")
+for step in range(50):
+    run.log({"i": 1.0}, step=step)
+run.checkpoint(49, {})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def settle(folder):
+    """As it is a minute later: the catalogue then takes its figures from the files, and keeps them."""
+    os.utime(folder, (time.time() - 60,) * 2)
+
+
+def test_thinning_a_lost_run_keeps_its_last_step(book, layout, program):
+    program(LOST)
+    ((lost, folder),) = [(run.run_id, run.folder) for run in rollbook.open(book).runs()]
+    settle(folder)
+    assert (record(book, lost).status, record(book, lost).last_step) == ("lost", 49)
+
+    assert tidy.thin(layout, lost, folder, "info").points == 50
+
+    assert record(book, lost).last_step == 49
+    settle(folder)
+    assert record(book, lost).last_step == 49
+    assert rollbook.open(book).runs("coalesce(last_step, 0) < 10") == []
+
+
+@pytest.mark.parametrize("further", [0, 5])
+def test_thinning_a_run_that_was_resumed_from_a_checkpoint_keeps_its_last_step(book, layout, further):
+    with rollbook.start("task", save_code=False) as run:
+        run.log({"e": 1.0}, step=1, level="essential")
+        for step in range(20):
+            run.log({"i": 1.0}, step=step)
+        run.checkpoint(15, {})
+        run.log({"i": 1.0}, step=30)  # no longer counts
+    with rollbook.start("task", resume=run.id, save_code=False) as again:
+        for _ in range(further):
+            again.log({"i": 1.0})
+    settle(run.folder)
+    before = record(book, run.id).last_step
+
+    assert tidy.thin(layout, run.id, run.folder, "info").points
+
+    assert before >= 15
+    assert record(book, run.id).last_step == before
+    settle(run.folder)
+    assert record(book, run.id).last_step == before
+
+
 # ---- du
 
 
