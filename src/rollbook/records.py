@@ -156,6 +156,7 @@ class Status:
     rows: int = 0
     verbosity: str = "info"
     ended_at: float | None = None
+    at_exit: bool = False  # nobody but the program's end ended it: of a launched one, the exit code may say more
     reason: str | None = None  # the traceback, or the signal
     problems: list[str] = field(default_factory=list)
     summaries: str | None = (

@@ -95,6 +95,22 @@ def test_a_failing_program_is_a_failed_run_and_exit_code_one(book, cli, project)
     assert "failed, exit code 3" in cli("show", run.run_id).out
 
 
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("raise SystemExit(1)", "failed"),
+        ("raise SystemExit(0)", "finished"),
+        ("run.finish(); raise SystemExit(1)", "finished"),
+    ],
+)
+def test_a_tracked_program_that_raises_system_exit_ends_as_its_exit_code_says(book, cli, project, ending, status):
+    program = f"import rollbook; run = rollbook.start('t', save_code=False); run.log({{'x': 1.0}}); {ending}"
+
+    cli("run", "--", sys.executable, "-c", program)
+
+    assert only_run(book).status == status
+
+
 def test_a_program_that_is_not_there_makes_no_run(book, cli, project):
     answer = cli("run", "--", "no-such-program", "--lr", "1")
 

@@ -112,20 +112,24 @@ class StoredRun:
     def ended(self) -> bool:
         """Whether the last attempt said so itself, or its launcher did: nothing more will come of it."""
         status = self.last_status
-        if status and status.state in TERMINAL_STATES:
-            return True
-        launch = self.launch
-        began_under_it = launch is not None and (status is None or status.started_at >= launch.started_at - 1.0)
-        return bool(launch and launch.exit_code is not None and began_under_it)
+        return bool(status and status.state in TERMINAL_STATES) or self._exit_code is not None
+
+    @property
+    def _exit_code(self) -> int | None:
+        """Of the program that made the last attempt, if it was launched and has ended."""
+        status, launch = self.last_status, self.launch
+        if launch is None or (status and status.started_at < launch.started_at - 1.0):
+            return None
+        return launch.exit_code
 
     def state(self, now: float) -> State:
-        status, launch = self.last_status, self.launch
+        status, launch, exit_code = self.last_status, self.launch, self._exit_code
         if status and status.state in TERMINAL_STATES:
-            return status.state
-        if self.ended and launch and launch.exit_code is not None:
-            if launch.exit_code == 0:
+            return "failed" if status.state == "finished" and status.at_exit and exit_code else status.state
+        if exit_code is not None:
+            if exit_code == 0:
                 return "finished"
-            return "interrupted" if launch.exit_code in (-2, -15, 130, 143) else "failed"
+            return "interrupted" if exit_code in (-2, -15, 130, 143) else "failed"
         if status:
             return "running" if beats(status.process, status.heartbeat, now) else "lost"
         if launch:

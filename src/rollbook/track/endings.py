@@ -1,8 +1,9 @@
 """How a program ends, noticed on behalf of the runs that it has open.
 
 An uncaught exception, SIGINT, SIGTERM, `sys.exit(1)` and a plain end each leave their mark on every live run. Of a bare
-`raise SystemExit(1)` outside of the run's `with` block, Python tells nobody: it looks like a plain end. Forked children
-inherit the handles but not the duty: they neither write nor finish them.
+`raise SystemExit(1)` outside of the run's `with` block, Python tells nobody but whoever launched the program: without
+a launcher of ours, it looks like a plain end. Forked children inherit the handles but not the duty: they neither write
+nor finish them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Ending = tuple[State, str | None]
 
 
 class Endable(Protocol):
-    def finish(self, state: State = ..., reason: str | None = ...) -> None: ...
+    def _finish_at_exit(self, state: State, reason: str | None) -> None: ...
     def _prepare_for_fork(self) -> None: ...
     def _disown(self) -> None: ...
 
@@ -155,7 +156,7 @@ def _note(ending: Ending) -> None:
 
 def _finish_all() -> None:
     for run in list(_live):
-        run.finish(*(_ending or ("finished", None)))
+        run._finish_at_exit(*(_ending or ("finished", None)))
     if _ending and _ending[0] == "interrupted" and _unhandled_ctrl_c:
         # Python then dies of SIGINT, by which a shell loop knows to stop; but whatever is imported while it ends makes
         # it forget that. This reminds it.

@@ -121,6 +121,7 @@ class Run(_Logging):
         self._windows: dict[str, deque[float]] = {}
         self._timings = Timings()
         self._open = True
+        self._at_exit = False
         self._inherited = False
 
         self._journal_seen = journal.newest(layout.journal)
@@ -345,6 +346,10 @@ class Run(_Logging):
             self._end(state, reason)
         endings.unregister(self)
 
+    def _finish_at_exit(self, state: State, reason: str | None) -> None:
+        self._at_exit = True
+        self.finish(state, reason)
+
     def _end(self, state: State, reason: str | None) -> None:
         self._stopping = True
         self._wake.set()
@@ -530,6 +535,7 @@ class Run(_Logging):
             rows=self._flushed_rows,
             verbosity=self.verbosity,
             ended_at=self._now() if ended else None,
+            at_exit=self._at_exit,
             # A traceback may show bytes that are no text.
             reason=None if reason is None else reason.encode("utf-8", "backslashreplace").decode(),
             problems=list(self._problems),
