@@ -137,9 +137,8 @@ def _settle_leftovers(folder: str, referenced: set[str], oldest_kept: float) -> 
         elif entry.name.endswith(_PURGING):
             object_id = entry.name.partition(".")[0]
             # Another purge may be at work on it right now: by the same rule on the same mtime it decides the same.
-            kept = object_id in referenced or _modified(path) >= oldest_kept
-            if kept and not path.with_name(object_id).exists():
-                _restore(path)
+            if object_id in referenced or _modified(path) >= oldest_kept:
+                _put_back(path)
             else:
                 yield _unlink(path)
 
@@ -156,10 +155,8 @@ def _purge(folder: str, referenced: set[str], oldest_kept: float) -> Iterator[in
             continue
         if _modified(aside) < oldest_kept:
             yield _unlink(aside)
-        elif path.exists():
-            _unlink(aside)
         else:
-            _restore(aside)
+            _put_back(aside)
 
 
 def _modified(path: Path) -> float:
@@ -170,12 +167,34 @@ def _modified(path: Path) -> float:
         return float("inf")
 
 
-def _restore(aside: Path) -> None:
-    try:
-        os.utime(aside)  # if it replaces an object written this moment, it must not look older
-        aside.replace(aside.with_name(aside.name.partition(".")[0]))
-    except FileNotFoundError:  # another purge restored it
+def _put_back(aside: Path) -> None:
+    """What was set aside is an object again; where there is one by now, that one is as fresh.
+
+    It is linked, not renamed, over nothing: an object that is there may have been touched for a run since.
+    """
+    path = aside.with_name(aside.name.partition(".")[0])
+    while True:
+        try:
+            os.utime(aside)
+            os.link(aside, path)
+        except FileExistsError:
+            if not _touch(path):  # set aside just now, by one that may not have seen that it is needed
+                continue
+        except FileNotFoundError:  # another purge has put it back
+            return
+        except OSError:  # a file system without links
+            aside.replace(path)
+            return
+        _unlink(aside)
         return
+
+
+def _touch(path: Path) -> bool:
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _unlink(path: Path) -> int | None:

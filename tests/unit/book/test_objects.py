@@ -292,6 +292,25 @@ def test_a_sweep_leaves_files_alone_that_are_no_objects(layout):
     assert note.exists()
 
 
+def test_what_is_put_back_late_does_not_replace_what_a_run_has_stored_meanwhile(layout, monkeypatch):
+    object_id = objects.put(layout, b"x")
+    set_aside(layout, object_id)
+    touch = os.utime
+
+    def touch_and_wait(place, *times):
+        touch(place, *times)
+        if str(place).endswith(".purging"):
+            touch(place, (0, 0))  # as if hours went by
+            objects.put(layout, b"x")
+
+    monkeypatch.setattr(os, "utime", touch_and_wait)
+
+    objects.sweep(layout, {object_id}, time.time())
+
+    assert stored_files(layout) == [object_id]
+    assert layout.object_path(object_id).stat().st_mtime > time.time() - 60
+
+
 SWEEP_FOREVER = """
 import sys, time
 from pathlib import Path
