@@ -190,8 +190,11 @@ def _put_back(aside: Path) -> None:
 
 
 def _touch(path: Path) -> bool:
+    """Whether it is there; another user's cannot be touched."""
     try:
         os.utime(path)
+    except PermissionError:
+        return True
     except FileNotFoundError:
         return False
     return True
