@@ -155,6 +155,16 @@ def test_a_convolution_and_its_gradients_are_those_of_jax(size: int, stride: int
         np.testing.assert_allclose(gradient, right, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("channels", [3, 4])
+def test_bytes_are_convolved_as_shares_of_255(channels: int) -> None:
+    image = np.random.default_rng(1).integers(0, 256, (2, 12, 16, channels), np.uint8)
+    kernel = jax.random.normal(jax.random.key(0), (4, 4, channels, 5))
+
+    of_bytes = convolve(jnp.asarray(image), kernel, 2)
+
+    np.testing.assert_allclose(of_bytes, convolve(jnp.asarray(image / 255, jnp.float32), kernel, 2), atol=1e-5)
+
+
 def test_images_go_through_convolutions_one_by_one_or_many() -> None:
     spaces = Spaces(observation=(84, 84, 4), discrete=True, actions=3)
     critic = make_critic(jax.random.key(1), spaces, ppo.Config())

@@ -95,9 +95,9 @@ class Actor:
 
     def __call__(self, observation: Array) -> SquashedGaussian:
         output = self.heads(self.torso(observation))
-        xp, actions = namespace(output), output.shape[-1] // 2
-        log_std = xp.minimum(xp.maximum(output[..., actions:], _LOG_STD[0]), _LOG_STD[1])
-        return SquashedGaussian(output[..., :actions], log_std)
+        xp = namespace(output)
+        mean, log_std = xp.split(output, 2, axis=-1)
+        return SquashedGaussian(mean, xp.minimum(xp.maximum(log_std, _LOG_STD[0]), _LOG_STD[1]))
 
 
 class State(NamedTuple):

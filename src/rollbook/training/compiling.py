@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 
 def use_cores(count: int | None, first: int = 0) -> int:
@@ -37,27 +34,3 @@ def use_compile_cache() -> None:
     }
     for name, value in settings.items():
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
-
-
-def compiled(function: Callable[..., Any], **how: Any) -> Any:
-    """`jax.jit` with matrix products by Eigen.
-
-    With YNNPACK, the default of JAX 0.10, an update of SAC takes an eighth longer on two cores, one of RSAC a sixth.
-    """
-    import jax
-
-    return jax.jit(function, compiler_options=_WITHOUT_YNN if _knows_ynn() else None, **how)
-
-
-_WITHOUT_YNN = {"xla_cpu_experimental_ynn_fusion_type": ""}
-
-
-@cache
-def _knows_ynn() -> bool:
-    import jax
-
-    try:
-        jax.jit(lambda: 0, compiler_options=_WITHOUT_YNN)()
-    except jax.errors.JaxRuntimeError:  # no such option
-        return False
-    return True

@@ -22,7 +22,6 @@ from rollbook.algos.parts.schedule import replay_rows, schedule_of
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.book.growing import GrowingRows, SavedRows
 from rollbook.training.atari import AtariGame
-from rollbook.training.compiling import compiled
 from rollbook.training.device import DeviceEnvs, EnvState
 from rollbook.training.host import Episode, HostEnvs
 from rollbook.training.host_replay import FrameReplay, HostReplay, VectorReplay
@@ -152,7 +151,7 @@ class DeviceLoop(_OffPolicy):
         super().__init__(*args)
         self.envs = envs
         self.most_at_once = max(STEPS_AT_ONCE // self.steps_per_iteration, 1)
-        self._advance = compiled(self._several, donate_argnums=0)
+        self._advance = jax.jit(self._several, donate_argnums=0)
         # Both are asked for their shapes first; compiled apart, they are traced once.
         self._one, self._trained = jax.jit(self._iteration), jax.jit(self._train)
         self._compiled: Any = None
@@ -307,7 +306,7 @@ class HostLoop(_OffPolicy):
         self.replay = self._make_replay()
         self._begins = np.ones(self.config.num_envs, np.bool_)
         self._draw = jax.jit(self._chance)
-        self._update = compiled(self._learn_flat, donate_argnums=0)
+        self._update = jax.jit(self._learn_flat, donate_argnums=0)
         self._compiled: Any = None
         # A convolution is faster compiled than in numpy; a small network is not.
         self._act = jax.jit(self.algorithm.act) if self.spaces.image else self.algorithm.act
