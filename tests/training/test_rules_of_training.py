@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -18,8 +19,9 @@ import pytest
 import rollbook
 from rollbook.errors import UnsuitableEnvironment
 from rollbook.training.environments import find_environment
+from rollbook.training.evaluate import Evaluation
 from rollbook.training.host import HostEnvs
-from rollbook.training.setup import Setup
+from rollbook.training.setup import Setup, load_algorithm
 from rollbook.training.train import Labels, make_setup, train_one
 from rollbook.training.trainer import Trainer, make_machine
 
@@ -274,6 +276,37 @@ def test_without_its_replay_a_run_goes_on_and_says_what_that_means(
     assert [step for step in steps if step > 768] == list(range(768 + 128, 1281, 64))
 
 
+def test_a_replay_that_began_anew_is_not_taken_for_the_one_that_was_lost(
+    book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = train_one(small_setup("dqn", steps=256), Labels(), None)
+    (lost,) = died.folder.glob("checkpoints/growing/*")
+    lost.unlink()
+    monkeypatch.setenv("ROLLBOOK_RESUME", died.run_id)
+    resumed = train_one(small_setup("dqn", steps=512), Labels(), None)
+
+    saved = resumed.load_checkpoint(512).growing["replay"]
+    # As many rows as the lost one had, with the same numbers, but others.
+    assert (saved.first, saved.end) == (0, 128)
+    assert sum(len(columns["reward"]) for _, columns in saved) == 128
+
+
+@pytest.mark.parametrize("backend", ["device", "host"])
+@pytest.mark.parametrize("buffer_size", [200, 2000])
+def test_a_fork_with_another_buffer_learns_from_steps_that_were_made(
+    book: Path, backend: str, buffer_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = train_one(small_setup("dqn", backend=backend), Labels(), None)
+    monkeypatch.setenv("ROLLBOOK_PARENT", parent.run_id)
+    setup = small_setup("dqn", steps=1536, backend=backend, config={"buffer_size": buffer_size})
+    child = train_one(setup, Labels(), None)
+
+    kept, saved = parent.load_checkpoint().growing["replay"], child.load_checkpoint().growing["replay"]
+    assert (saved.first, saved.end) == (max(kept.first, 768 - buffer_size // 2), 768)
+    assert all(columns["observation"].any(axis=-1).all() for _, columns in saved)
+    assert metrics_of(child)["charts/replay_size"][-1] == (1536, (saved.end - saved.first) * 2)
+
+
 def test_a_fork_keeps_the_replay_of_its_parent_in_its_own_folder(
     book: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,3 +502,32 @@ def test_debug_metrics_do_not_change_learning_from_a_replay(book: Path, backend:
     names = [name for name in found if not name.startswith("debug/")]
     assert {name: found[name] for name in names} == metrics_of(usual)
     assert {"debug/td_error_p50", "debug/critic_gradient_norm", "debug/overestimation"} <= found.keys()
+
+
+@pytest.mark.parametrize("backend", ["device", "host"])
+@pytest.mark.parametrize(("env", "limited"), [("Pendulum-v1", True), ("CartPole-v1", False)])
+def test_an_evaluation_knows_how_its_episodes_ended(env: str, limited: bool, backend: str) -> None:
+    setup = small_setup("ddpg" if limited else "dqn", env, backend=backend)
+    machine = make_machine(setup)
+    learner = machine.loop.learner(machine.loop.start())
+
+    found = machine.evaluator(learner.algorithm.actor, learner.normaliser, 0)
+
+    assert found.truncated.tolist() == [limited] * 2
+    np.testing.assert_array_equal(found.lengths == 200, found.truncated)
+    if not limited:  # the pole lies, or the cart is off the track
+        assert (np.abs(found.first_observations) < 0.06).all()
+        assert ((np.abs(found.last_observations[:, 2]) > 0.2) | (np.abs(found.last_observations[:, 0]) > 2.4)).all()
+
+
+def test_what_is_expected_after_a_time_limit_is_no_overestimation() -> None:
+    found = Evaluation(
+        returns=np.ones(2), lengths=np.array([2, 3]), discounted=np.ones(2), truncated=np.array([True, False]),
+        first_observations=np.array([[4.0], [2.0]]), last_observations=np.array([[8.0], [8.0]]),
+    )  # fmt: skip
+    trainer = object.__new__(Trainer)
+    trainer.machine = SimpleNamespace(algorithm=load_algorithm("sac"), evaluator=SimpleNamespace(gamma=0.5))  # type: ignore[assignment]
+    trainer.loop = SimpleNamespace(growing=print, with_growing=print, value=lambda _, seen: seen[:, 0])  # type: ignore[assignment]
+
+    # The first episode brought 1 and, a quarter of it, 8; the second ended with 1.
+    assert trainer._overestimation(None, found) == {"debug/expected_return": 3, "debug/overestimation": 1}

@@ -51,7 +51,7 @@ class Config:
     gamma: Share = 0.99
     """discount of future rewards"""
     lr: Positive = 2.5e-4
-    """learning rate (Adam; RMSProp in the paper)"""
+    """learning rate (Adam)"""
     adam_epsilon: Positive = 1e-8
     """epsilon of Adam"""
     tau: Share = 1.0
@@ -69,7 +69,7 @@ class Config:
     epsilon_start: Share = 1.0
     """probability of a random action at first"""
     epsilon_end: Share = 0.05
-    """probability of a random action in the end; 0.1 in the paper"""
+    """probability of a random action in the end; 0.01 in the paper"""
     exploration_fraction: Positive = 0.5
     """part of the training within which that probability falls"""
     max_grad_norm: Positive | None = None

@@ -38,6 +38,7 @@ class GrowingRows:
     end: int
     read: Callable[[int, int], Columns]
     most_at_once: int = 1 << 20  # rows of a chunk, which is in memory whole when it is read
+    origin: str = ""  # of their numbers: rows that were numbered anew are others, and share no chunk with those before
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class SavedRows:
     end: int
     folder: Path
     chunks: list[dict[str, Any]]
+    origin: str = ""
 
     def __iter__(self) -> Iterator[tuple[int, Columns]]:
         """Chunk by chunk, oldest first, the number of each one's first row; CorruptFile when a byte is not as written.
@@ -76,7 +78,8 @@ def save_rows(
 def _save(folder: Path, name: str, rows: GrowingRows, before: Any, written: set[Path]) -> dict[str, Any]:
     if not _NAME.fullmatch(name):
         raise UsageError(f"rows cannot be called {name!r}", "small letters and _")
-    old = before["chunks"] if before and before["end"] <= rows.end else []
+    goes_on = before and before.get("origin", "") == rows.origin and before["end"] <= rows.end
+    old = before["chunks"] if goes_on else []
     chunks = [chunk for chunk in old if chunk["end"] > rows.first and (folder / chunk["file"]).exists()]
     if len(chunks) < len(old) and any(chunk["end"] > rows.first for chunk in old if chunk not in chunks):
         chunks = []  # one is gone: all of it again
@@ -84,7 +87,7 @@ def _save(folder: Path, name: str, rows: GrowingRows, before: Any, written: set[
     for first in range(start, rows.end, rows.most_at_once):
         end = min(first + rows.most_at_once, rows.end)
         chunks.append(_write(folder, name, first, end, rows.read(first, end), written))
-    return {"first": rows.first, "end": rows.end, "chunks": chunks}
+    return {"first": rows.first, "end": rows.end, "origin": rows.origin, "chunks": chunks}
 
 
 def _write(folder: Path, name: str, first: int, end: int, columns: Columns, written: set[Path]) -> dict[str, Any]:
@@ -126,6 +129,6 @@ def remove_unnamed(checkpoints: Path, manifests: Iterable[Mapping[str, Any]]) ->
 
 def saved_rows(checkpoints: Path, manifest: Mapping[str, Any]) -> dict[str, SavedRows]:
     return {
-        name: SavedRows(rows["first"], rows["end"], checkpoints / FOLDER, rows["chunks"])
+        name: SavedRows(rows["first"], rows["end"], checkpoints / FOLDER, rows["chunks"], rows.get("origin", ""))
         for name, rows in manifest.get("growing", {}).items()
     }

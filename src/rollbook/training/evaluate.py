@@ -25,7 +25,9 @@ class Evaluation:
     returns: NDArray[Any]
     lengths: NDArray[Any]
     discounted: NDArray[Any]  # returns, as seen from the first observation
+    truncated: NDArray[Any]  # whether a time limit ended the episode
     first_observations: NDArray[Any]
+    last_observations: NDArray[Any]
 
 
 class Evaluator:
@@ -57,13 +59,14 @@ class Evaluator:
         fresh = self._envs.draw(key, ())
         zeros = jnp.zeros(self.episodes)
         carried = carried_at_first(self.algorithm, actor, self.episodes, self.environment.spaces.actions)
-        nothing = carried, zeros, jnp.zeros(self.episodes, jnp.int32), zeros, jnp.zeros(self.episodes, bool)
+        first, no = state.observation, jnp.zeros(self.episodes, bool)
+        nothing = carried, zeros, jnp.zeros(self.episodes, jnp.int32), zeros, no, first, no
 
         def going(carry: Any) -> Any:
             return ~carry[-1].all()
 
         def step(carry: Any) -> Any:
-            state, key, carried, returns, lengths, discounted, ended = carry
+            state, key, carried, returns, lengths, discounted, truncated, last, ended = carry
             key, step_key = jax.random.split(key)
             action, memory = best_action(self.algorithm, actor, normaliser.observe(state.observation), carried)
             keys = jax.random.split(step_key, self.episodes)
@@ -74,11 +77,13 @@ class Evaluator:
             lengths = jnp.where(ended, lengths, made.episode_length)
             weight = jnp.power(self.gamma, (made.episode_length - 1).astype(jnp.float32))
             discounted = jnp.where(ended, discounted, discounted + weight * made.reward)
+            truncated = jnp.where(ended, truncated, made.truncated)
+            last = jnp.where(ended.reshape(-1, *[1] * (last.ndim - 1)), last, made.next_observation)
             ended = ended | made.terminated | made.truncated
-            return state, key, carried, returns, lengths, discounted, ended
+            return state, key, carried, returns, lengths, discounted, truncated, last, ended
 
-        _, _, _, returns, lengths, discounted, _ = jax.lax.while_loop(going, step, (state, key, *nothing))
-        return returns, lengths, discounted, state.observation
+        *_, returns, lengths, discounted, truncated, last, _ = jax.lax.while_loop(going, step, (state, key, *nothing))
+        return returns, lengths, discounted, truncated, first, last
 
     def _host_episodes(self, actor: Any, normaliser: Normaliser, step: int) -> Evaluation:
         if self._host is None:
@@ -113,19 +118,21 @@ def host_policy(algorithm: Any, environment: Environment, actor: Any, normaliser
     return act
 
 
-def play_watched(env: Any, act: Callable[[Any], Any], seed: int, gamma: float) -> tuple[float, int, float, Any]:
-    """Return and length of one episode, its discounted return, and its first observation."""
-    first: list[Any] = []
+def play_watched(env: Any, act: Callable[[Any], Any], seed: int, gamma: float) -> tuple[Any, ...]:
+    """One episode, in the order of an Evaluation."""
+    ends: list[Any] = []  # the first observation and the last
     rewards: list[float] = []
+    over = False
 
-    def watch(observation: Any, reward: float) -> None:
-        if first:
+    def watch(observation: Any, reward: float, terminated: bool) -> None:
+        nonlocal over
+        if ends:
             rewards.append(reward)
-        else:
-            first.append(np.array(observation))
+        ends[1:] = [np.array(observation)]
+        over = terminated
 
     total, length = play(env, act, seed, watch=watch)
-    return total, length, float(np.dot(rewards, gamma ** np.arange(len(rewards)))), first[0]
+    return total, length, float(np.dot(rewards, gamma ** np.arange(len(rewards)))), not over, *ends
 
 
 def play(
@@ -133,10 +140,10 @@ def play(
     act: Callable[[Any], Any],
     seed: int,
     each: Callable[[], None] = lambda: None,
-    watch: Callable[[Any, float], None] = lambda *_: None,
+    watch: Callable[[Any, float, bool], None] = lambda *_: None,
 ) -> tuple[float, int]:
     """Return and length of one episode; `each` is called at its beginning and after every step, and so is `watch`, with
-    the observation and the reward.
+    the observation, the reward and whether the task is over.
 
     An environment without a time limit may never end: of its episode, the first LONGEST_EPISODE steps count.
     """
@@ -145,11 +152,11 @@ def play(
         act.begin()
     total, length, over = 0.0, 0, False
     each()
-    watch(observation, 0.0)
+    watch(observation, 0.0, False)
     while not over and length < LONGEST_EPISODE:
         observation, reward, terminated, truncated, _ = env.step(act(observation))
         each()
-        watch(observation, float(reward))
+        watch(observation, float(reward), terminated)
         if isinstance(act, RememberingPolicy):
             act.hear(float(reward))
         total, length, over = total + float(reward), length + 1, terminated or truncated

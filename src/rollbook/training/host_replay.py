@@ -25,6 +25,7 @@ class VectorReplay:
 
     def __init__(self, rows: int, envs: int, spaces: Spaces, kind: Any = np.float32) -> None:
         self.rows, self.envs, self.added = rows, envs, 0
+        self._known = 0  # the oldest row that it ever had
         self.data = Transition(
             observation=np.zeros((rows, envs, *spaces.observation), kind),
             next_observation=np.zeros((rows, envs, *spaces.observation), kind),
@@ -34,10 +35,10 @@ class VectorReplay:
     @property
     def first(self) -> int:
         """The oldest row that is still there."""
-        return max(self.added - self.rows, 0)
+        return max(self.added - self.rows, self._known)
 
     def clear(self) -> None:
-        self.added = 0
+        self.added = self._known = 0
 
     def add(self, step: Transition) -> None:
         place = self.added % self.rows
@@ -46,14 +47,15 @@ class VectorReplay:
         self.added += 1
 
     def sample(self, bits: NDArray[np.uint32], *, n_step: int, gamma: float) -> Batch:
-        return sample(Replay(self.data, np.int64(self.added)), bits, n_step=n_step, gamma=gamma)  # type: ignore[arg-type]
+        replay = Replay(self.data, np.int64(self.added), np.int64(self._known))  # type: ignore[arg-type]
+        return sample(replay, bits, n_step=n_step, gamma=gamma)
 
     def growing(self) -> dict[str, GrowingRows]:
         return {"replay": growing_rows(self.data._asdict(), self.first, self.added)}
 
     def load(self, saved: Mapping[str, SavedRows]) -> None:
         fill(self.data._asdict(), saved["replay"])
-        self.added = saved["replay"].end
+        self.added, self._known = saved["replay"].end, saved["replay"].first
 
 
 class FrameReplay:

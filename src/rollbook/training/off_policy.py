@@ -184,15 +184,15 @@ class DeviceLoop(_OffPolicy):
         return DeviceState(Learner(*tree["learner"]), EnvState(*tree["environment"]), replay)
 
     def growing(self, state: DeviceState) -> dict[str, GrowingRows]:
-        added = int(state.replay.added)
         columns = {name: np.asarray(ring) for name, ring in state.replay.data._asdict().items()}
-        return {"replay": growing_rows(columns, max(added - self.replay_rows, 0), added)}
+        return {"replay": growing_rows(columns, int(state.replay.first), int(state.replay.added))}
 
     def with_growing(self, state: DeviceState, saved: Mapping[str, SavedRows]) -> DeviceState:
         columns = {name: np.array(ring) for name, ring in state.replay.data._asdict().items()}
         fill(columns, saved["replay"])
         data = Transition(**{name: jnp.asarray(column) for name, column in columns.items()})
-        return state._replace(replay=Replay(data, jnp.int32(saved["replay"].end)))
+        replay = Replay(data, jnp.int32(saved["replay"].end), jnp.int32(saved["replay"].first))
+        return state._replace(replay=replay)
 
     def inspect(self, learner: Learner) -> dict[str, float]:
         """What is only computed to be looked at, of a batch of its own; the training does not notice."""
@@ -205,24 +205,25 @@ class DeviceLoop(_OffPolicy):
         return {name: float(value) for name, value in found.items()}
 
     def advance(self, state: DeviceState, count: int) -> tuple[DeviceState, Report]:
-        first, added = int(state.learner.iteration), int(state.replay.added)
+        first, rows = int(state.learner.iteration), range(int(state.replay.first), int(state.replay.added))
         self._newest = None  # its memory is about to be written to
         advance = self._compiled or self._advance
         state, report = advance(state, self._key, np.float32(self.iterations), np.int32(count))
         self._newest = state.replay
         episodes, metrics, trained = jax.device_get(report)
-        return state, self._report(episodes, metrics, trained[:count] > 0, first, added, count)
+        return state, self._report(episodes, metrics, trained[:count] > 0, first, rows, count)
 
     def _report(
-        self, episodes: Episodes, metrics: dict[str, Any], trained: Any, first: int, added: int, count: int
+        self, episodes: Episodes, metrics: dict[str, Any], trained: Any, first: int, before: range, count: int
     ) -> Report:
+        """Of `count` iterations from the `first` on, with the rows that the replay had `before` them."""
         ended = np.flatnonzero(episodes.ended[:count])  # (iterations, rows, envs), in the order of time
         # The environments step together: a row's step is the number of steps that all of them have made by then.
         rows = ended // self.config.num_envs + 1
         per = self.steps_per_iteration
         numbers = np.flatnonzero(trained)  # of iterations in which there was an update
-        sizes = [added + (number + 1) * per // self.config.num_envs for number in numbers.tolist()]
-        of_replay = [self._of_replay(size, max(size - self.replay_rows, 0)) for size in sizes]
+        ends = [before.stop + (number + 1) * per // self.config.num_envs for number in numbers.tolist()]
+        of_replay = [self._of_replay(end, max(end - self.replay_rows, before.start)) for end in ends]
         return Report(
             episode_steps=first * per + rows * self.config.num_envs,
             episode_returns=episodes.returns.reshape(-1)[ended],

@@ -103,7 +103,8 @@ def with_weights(learner: Any, book: Path, source: str, only: str | None) -> Any
     places, structure = jax.tree_util.tree_flatten_with_path(learner.algorithm)
     taken = [_is_part_of(names, path) for path, _ in places]
     if not any(taken):
-        raise UsageError(f"there is no network {only!r}", "--only actor or --only critic")
+        there = [name for name in ("actor", "critic") if hasattr(learner.algorithm, name)]
+        raise UsageError(f"there is no network {only!r}", f"--only {' or --only '.join(there)}")
     leaves = [
         _leaf(path, leaf, saved["algorithm"]) if take else leaf
         for take, (path, leaf) in zip(taken, places, strict=True)

@@ -101,8 +101,7 @@ class DeviceLoop(_Remembering, off_policy.DeviceLoop):
 
     def growing(self, state: Any) -> dict[str, GrowingRows]:
         ring: EpisodicReplay = state.replay
-        added = int(ring.added)
-        first = max(added - self.replay_rows, 0)
+        first, added = int(ring.first), int(ring.added)
         steps = {name: np.asarray(column) for name, column in ring.replay.data._asdict().items()}
         own = {name: np.asarray(column) for name, column in own_columns(ring.position, ring.memory).items()}
         return {"replay": growing_rows(steps, first, added), "episodes": growing_rows(own, first, added)}
@@ -115,7 +114,7 @@ class DeviceLoop(_Remembering, off_policy.DeviceLoop):
         fill(own, saved["episodes"])
         data = Transition(**{name: jnp.asarray(column) for name, column in steps.items()})
         memory = jnp.asarray(own["memory"]) if "memory" in own else ring.memory
-        replay = Replay(data, jnp.int32(saved["replay"].end))
+        replay = Replay(data, jnp.int32(saved["replay"].end), jnp.int32(saved["replay"].first))
         return state._replace(replay=EpisodicReplay(replay, jnp.asarray(own["position"]), memory))
 
     def _batches(self, replay: Any, bits: Array) -> Any:

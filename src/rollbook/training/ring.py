@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollbook.book.growing import GrowingRows, SavedRows
+from rollbook.errors import CorruptFile
 
 _CHUNK_BYTES = 1 << 28
 
@@ -33,8 +34,10 @@ def part(column: NDArray[Any], first: int, end: int) -> NDArray[Any]:
 
 
 def fill(columns: Mapping[str, NDArray[Any]], saved: SavedRows) -> None:
-    """Rows from a checkpoint into their places."""
+    """Rows from a checkpoint into their places; CorruptFile when they lack a column."""
     for first, chunk in saved:
+        if missing := columns.keys() - chunk.keys():
+            raise CorruptFile(f"it has no {', '.join(sorted(missing))}")
         for name, column in columns.items():
             places = (first + np.arange(len(chunk[name]))) % len(column)
             column[places] = chunk[name]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
+import secrets
 import signal
 import threading
 import time
@@ -17,6 +19,7 @@ from rollbook.book.growing import GrowingRows, SavedRows
 from rollbook.errors import CorruptFile, TrainingFailed, UnknownAlgorithm, UnsuitableEnvironment, UsageError
 from rollbook.track.run import Run, say
 from rollbook.training import off_policy, on_policy, recurrent
+from rollbook.training.carried import remembers
 from rollbook.training.environments import Environment, find_environment
 from rollbook.training.evaluate import Evaluation, Evaluator, host_policy
 from rollbook.training.on_policy import Report
@@ -145,12 +148,16 @@ class Trainer:
         machine.evaluator.reseed(setup.seed)
         self._recent: list[float] = []
         self._stop = False
+        self._replay_origin = ""  # rows of a replay that began empty in mid-run are others than those before
         self._at_once = 1  # iterations of the next call
         self._inspect_every = max(setup.steps // _INSPECTIONS, 1)
 
     def train(self) -> None:
         """From the run's starting point, if it has one, to the last step or the first Ctrl-C."""
         state, done = self._begin()
+        if getattr(self.setup.config, "learning_starts", 0) >= self.total_steps:
+            waits = f"learning_starts is {self.setup.config.learning_starts:,} and there are {self.total_steps:,} steps"
+            say(f"nothing will be learned: {waits}", always=True)
         seconds = self.loop.compile(state)
         self.tell(Progress(self.setup.seed, self._step(done), self.total_steps, None, None, compile_seconds=seconds))
         with self._stop_on_signals():
@@ -175,7 +182,13 @@ class Trainer:
     def _begin(self) -> tuple[Any, int]:
         self.tell(Progress(self.setup.seed, 0, self.total_steps, None, None, compiling=True))
         state = self.loop.start()
-        found = self.run.starting_point(like=self.loop.to_tree(state))
+        try:
+            found = self.run.starting_point(like=self.loop.to_tree(state))
+        except UsageError as error:
+            raise UsageError(
+                f"the checkpoint does not fit: {error.message}",
+                "go on with as many environments, and with networks of the sizes and kinds that it was saved with",
+            ) from error
         if found is None:
             return self._with_weights_of_another(state), 0
         self._say_what_is_not_exact(found.extra)
@@ -187,7 +200,9 @@ class Trainer:
             return state
         try:
             if saved:
-                return self.loop.with_growing(state, saved)
+                state = self.loop.with_growing(state, saved)
+                self._replay_origin = next(iter(saved.values())).origin
+                return state
             why = "was not saved"
         except CorruptFile as error:
             why = f"cannot be read ({error.message})"
@@ -195,6 +210,7 @@ class Trainer:
             f"the replay {why}: it begins empty, and learning waits until it has as many steps as it first waited for",
             always=True,
         )
+        self._replay_origin = secrets.token_hex(4)
         return state
 
     def _with_weights_of_another(self, state: Any) -> Any:
@@ -283,12 +299,20 @@ class Trainer:
             self._capture(learner, self._step(done))
 
     def _overestimation(self, learner: Any, found: Evaluation) -> dict[str, float]:
-        """What the critics expected at the beginnings of the episodes, and how much more that is than what came."""
+        """What the critics expected at the beginnings of the episodes, and how much more that is than what came.
+
+        A time limit is not the end of the task: what they expect after one counts as if it had come. With a memory it
+        does not, since the critics' own was not carried along.
+        """
         assert isinstance(self.loop, HasReplay)
         expected = self.loop.value(learner, found.first_observations)
         if expected is None:
             return {}
-        figures = float(expected.mean()), float((expected - found.discounted).mean())
+        came = found.discounted
+        if not remembers(self.machine.algorithm):
+            ahead = self.loop.value(learner, found.last_observations)
+            came = came + np.where(found.truncated, self.machine.evaluator.gamma**found.lengths * ahead, 0.0)
+        figures = float(expected.mean()), float((expected - came).mean())
         return dict(zip(OVERESTIMATION_METRICS, figures, strict=True))
 
     def _capture(self, learner: Any, step: int) -> None:
@@ -301,9 +325,10 @@ class Trainer:
 
     def _save(self, state: Any, done: int) -> None:
         extra = {"iterations": done, "cores": len(os.sched_getaffinity(0))}
-        replay = (
-            self.loop.growing(state) if isinstance(self.loop, HasReplay) and not self.setup.no_save_replay else None
-        )
+        replay = None
+        if isinstance(self.loop, HasReplay) and not self.setup.no_save_replay:
+            growing = self.loop.growing(state).items()
+            replay = {name: dataclasses.replace(rows, origin=self._replay_origin) for name, rows in growing}
         self.run.checkpoint(
             self._step(done), self.loop.to_tree(state), extra, keep=self.setup.keep_checkpoints, growing=replay
         )

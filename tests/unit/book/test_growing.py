@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,16 @@ def test_another_way_from_an_older_checkpoint_shares_only_what_it_has(tmp_path: 
 
     assert chunks(tmp_path) == ["replay-0-10", "replay-10-20", "replay-10-30"]
     assert numbers(tmp_path, 20) == list(range(20))
+
+
+def test_rows_that_were_numbered_anew_share_nothing_with_those_before(tmp_path: Path) -> None:
+    save(tmp_path, 10, {"replay": rows(0, 10)})
+    anew = dataclasses.replace(rows(0, 20), origin="5e1f")
+    save(tmp_path, 20, {"replay": anew}, after=10)
+    save(tmp_path, 30, {"replay": dataclasses.replace(rows(0, 30), origin="5e1f")}, after=20)
+
+    assert chunks(tmp_path) == ["replay-0-10", "replay-0-20", "replay-20-30"]
+    assert load_checkpoint(tmp_path, 30).growing["replay"].origin == "5e1f"
 
 
 def test_without_an_older_checkpoint_everything_is_written(tmp_path: Path) -> None:

@@ -41,6 +41,14 @@ class Batch(NamedTuple):
 class Replay(NamedTuple):
     data: Transition  # arrays (rows, envs, ...)
     added: Array  # rows so far, those that were overwritten included
+    known: Array  # the oldest row that it ever had: not 0 where it goes on from a replay that was full
+
+    @property
+    def first(self) -> Array:
+        """The oldest row that is still there."""
+        reward = self.data.reward
+        oldest: Array = namespace(reward).maximum(self.known, self.added - reward.shape[0])
+        return oldest
 
 
 def empty(rows: int, envs: int, spaces: Spaces) -> Replay:
@@ -55,14 +63,14 @@ def empty(rows: int, envs: int, spaces: Spaces) -> Replay:
         begins=zeros(dtype=jnp.bool_),
         next_observation=zeros(*spaces.observation),
     )
-    return Replay(data, jnp.int32(0))
+    return Replay(data, jnp.int32(0), jnp.int32(0))
 
 
 def add(replay: Replay, step: Transition) -> Replay:
     """One more row, (envs, ...); the oldest goes once the ring is full."""
     place = replay.added % replay.data.reward.shape[0]
     data = jax.tree.map(lambda ring, x: ring.at[place].set(x.astype(ring.dtype)), replay.data, step)
-    return Replay(data, replay.added + 1)
+    return Replay(data, replay.added + 1, replay.known)
 
 
 def choose(bits: Any, first: Any, end: Any, rows: int, envs: int, n_step: int) -> tuple[Any, Any]:
@@ -105,8 +113,7 @@ def sample(replay: Replay, bits: Any, *, n_step: int, gamma: float) -> Batch:
     """Batches in the shape of `bits`."""
     data = replay.data
     rows, envs = data.reward.shape[:2]
-    first = namespace(bits).maximum(replay.added - rows, 0)
-    place, env = choose(bits, first, replay.added, rows, envs, n_step)
+    place, env = choose(bits, replay.first, replay.added, rows, envs, n_step)
     reward, terminated, discount, last = look_ahead(
         data.reward, data.terminated, data.begins, place, env, n_step=n_step, gamma=gamma
     )

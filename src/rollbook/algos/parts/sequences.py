@@ -119,6 +119,10 @@ class EpisodicReplay(NamedTuple):
     def added(self) -> Any:
         return self.replay.added
 
+    @property
+    def first(self) -> Any:
+        return self.replay.first
+
 
 def empty_episodic(rows: int, envs: int, spaces: Spaces, memory_size: int) -> EpisodicReplay:
     return EpisodicReplay(
@@ -217,9 +221,8 @@ def _only(shown: Any, x: Any) -> Any:
 def sample_sequences(ring: EpisodicReplay, bits: Any, *, steps: int, cut: Cut) -> Sequences:
     """Arrays (..., time, batch, ...) for bits (..., batch)."""
     xp, data = namespace(bits), ring.replay.data
-    rows, envs = ring.position.shape
-    end = ring.added
-    first = oldest_usable(xp.maximum(end - rows, 0))
+    envs, end = ring.position.shape[1], ring.added
+    first = oldest_usable(ring.first)
 
     def look(place: Any, env: Any, after: Any) -> Any:
         before = data.observation[place, env]
