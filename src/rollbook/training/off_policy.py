@@ -402,7 +402,7 @@ class HostLoop(_OffPolicy):
         for number in range(self.schedule.rounds):
             acting = self._acting(algorithm)
             if not self.spaces.image:
-                acting = jax.device_get(acting)
+                acting = jax.tree.map(np.asarray, acting)
             behind = first + number * self.schedule.rows * self.config.num_envs
             self._collect(acting, chance, number, behind, episodes)
             if self.replay.added >= self._rows_to_start:
