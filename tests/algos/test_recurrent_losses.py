@@ -246,6 +246,13 @@ def test_what_padding_holds_changes_nothing_bit_for_bit(algorithm: Any) -> None:
     assert what_padding_changes(algorithm) == []
 
 
+def test_what_padding_holds_changes_no_debug_metric(algorithm: Any) -> None:
+    def inspect(state: Any, batch: Any, algorithm: Any, config: Any) -> Any:
+        return algorithm.inspect(state, batch, KEY, config)
+
+    assert what_padding_changes(algorithm, jax.jit(inspect, static_argnums=(2, 3))) == []
+
+
 def test_losses_that_average_over_padding_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rsac, "mean_of_real", lambda x, _: x.mean((-2, -1)))
 

@@ -319,7 +319,7 @@ def inspect(state: State, batch: Sequences, key: Key, config: Config) -> dict[st
     batch = batch.without_first(config.burn_in)
     pairs = jnp.concatenate([features.critic[0][:-1], batch.action], axis=-1)
     parts = {
-        "actor": Part(state.actor, actor_slope, state.actor.torso, features.actor),
+        "actor": Part(state.actor, actor_slope, state.actor.torso, features.actor[:-1]),
         "critic": Part(state.critic, critic_slope, state.critic.members[0].torso, pairs),
     }
     return of_sequences(parts, found.q - found.target, batch.real)
