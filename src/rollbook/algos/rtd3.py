@@ -72,7 +72,7 @@ class Config:
     sequences: Cut = "segments"
     """segments of fixed length that go on into the next episode, or whole episodes, padded"""
     sequence_length: Count = 50
-    """steps of a segment; or of the longest episode: what is longer is cut"""
+    """steps of a segment; or of the longest episode, by the time limit; without one, what is longer is cut"""
     start: Start = "zero"
     """memory that a sequence begins with: none, or the one that was stored when it was acted on"""
     burn_in: Steps = 0
