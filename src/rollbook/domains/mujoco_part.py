@@ -24,7 +24,7 @@ _LEFT_OUT: Mapping[Kept, tuple[str, ...]] = {
 _STRUCTURES: Mapping[str, tuple[tuple[str, int], ...]] = {
     "InvertedDoublePendulumEnv": (("qpos", 5), ("qvel", 3), ("qfrc_constraint", 1)),  # positions as sines and cosines
     "ReacherEnv": (("qpos", 4), ("goal", 2), ("qvel", 2), ("qpos", 2)),  # the last: from the goal to the fingertip
-    "PusherEnv": (("qpos", 7), ("qvel", 7), ("qpos", 9)),  # the last: fingertip, object and goal
+    "PusherEnv": (("qpos", 7), ("qvel", 7), ("qpos", 6), ("goal", 3)),  # the last positions: fingertip and object
 }
 
 
