@@ -37,7 +37,8 @@ class Part(gymnasium.ObservationWrapper[NDArray[Any], Any, NDArray[Any]], gymnas
         space = env.observation_space
         structure = _structure(env.unwrapped)
         if structure is None or not isinstance(space, spaces.Box) or space.shape != (sum(n for _, n in structure),):
-            raise TypeError(f"{env} does not tell which of its numbers are positions and velocities")
+            name = type(env.unwrapped).__name__
+            raise TypeError(f"{name} does not tell which of its numbers are positions and velocities")
         self._indices = _indices(structure, kept)
         self.observation_space = spaces.Box(space.low[self._indices], space.high[self._indices], dtype=space.dtype.type)
 
