@@ -114,7 +114,7 @@ class CodeNotFound(DataError): ...
 class CorruptFile(DataError): ...
 
 
-def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
-    """A hint naming the nearest known names, or None when nothing is near."""
+def did_you_mean(wrong: str, known: Iterable[str], ending: str = "") -> str | None:
+    """A hint naming the nearest known names, each with the same ending, or None when nothing is near."""
     near = difflib.get_close_matches(wrong, list(known), n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(repr(name) for name in near)}?" if near else None
+    return f"did you mean {' or '.join(repr(name + ending) for name in near)}?" if near else None

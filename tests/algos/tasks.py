@@ -121,6 +121,30 @@ class Recall(FuncEnv):
         return state[1] == 3
 
 
+class Count(Recall):
+    """Answer with how far the episode is: -0.8, 0 or 0.8. It ends after one to three steps, and all observations are
+    the same: who counts the steps of the episode before, too, cannot tell.
+    """
+
+    spaces = Spaces(observation=(1,), discrete=False, actions=1, low=(-1.0,), high=(1.0,))
+
+    def initial(self, rng, params=None):
+        return jnp.stack([jax.random.randint(rng, (), 1, 4).astype(jnp.float32), 0.0])
+
+    def observation(self, state, rng, params=None):
+        return jnp.ones(1)
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return -jnp.square(action - self.wanted(state[1])).sum()
+
+    def terminal(self, state, rng, params=None):
+        return state[1] == state[0]
+
+    @staticmethod
+    def wanted(step):
+        return 0.8 * step - 0.8
+
+
 def learn_values(algorithm: Any, task: Any, config: Any, iterations: int, seed: int = 0) -> Any:
     """The state of an off-policy or recurrent algorithm after so many iterations on the device."""
     envs = DeviceEnvs(task(), config.num_envs, task.limit)

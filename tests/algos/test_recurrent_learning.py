@@ -5,16 +5,19 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tasks import Recall, learn_values
+from tasks import Count, Recall, learn_values
 
 from rollbook.algos import rdpg, rsac, rtd3, sac
 from rollbook.algos.parts.sequences import Seen
 from rollbook.training import recurrent
+from rollbook.training.carried import RememberingPolicy
 from rollbook.training.device import DeviceEnvs
+from rollbook.training.host import HostEnvs
 
 SMALL: dict[str, Any] = {
     "num_envs": 8, "train_every": 3, "updates_per_step": 0.125, "learning_starts": 240, "buffer_size": 8_000,
@@ -40,6 +43,7 @@ CASES: dict[str, Any] = {
     ),
 }  # fmt: skip
 OFTEN = ("rsac", "rdpg")
+WHO_COUNTS = (rdpg, Count, CASES["rdpg"][1])
 ITERATIONS = 20  # of 240 steps, with 30 updates each
 
 
@@ -99,11 +103,47 @@ def test_it_is_not_solved_if_the_memory_is_lost_at_every_step_of_acting() -> Non
     assert recall_error(Forgetful, learned("rsac")) > 0.6
 
 
+def count_error(state: Any) -> float:
+    """The largest in four episodes, played one after the other."""
+    policy, errors = RememberingPolicy(rdpg, state.actor, Count.spaces), []
+    for length in (2, 3, 1, 3):
+        policy.begin()
+        errors += [abs(float(policy(np.ones(1))[0]) - Count.wanted(step)) for step in range(length)]
+    return max(errors)
+
+
+def test_counting_an_episodes_steps_is_learned_and_fails_if_the_memory_is_carried_over_its_end_in_playing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = learn_values(*WHO_COUNTS, ITERATIONS)
+    assert count_error(state) < 0.3
+
+    begin = RememberingPolicy.begin
+    monkeypatch.setattr(RememberingPolicy, "begin", lambda self: hasattr(self, "_carried") or begin(self))
+    assert count_error(state) > 0.6
+
+
+def test_counting_is_not_learned_if_the_memory_is_carried_over_an_episodes_end_in_learning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = recurrent.sample_sequences
+
+    def unforgetting(*args: Any, **kwargs: Any) -> Any:
+        batch = right(*args, **kwargs)
+        return batch._replace(begins=jnp.zeros_like(batch.begins))
+
+    monkeypatch.setattr(recurrent, "sample_sequences", unforgetting)
+
+    assert count_error(learn_values(*WHO_COUNTS, ITERATIONS)) > 0.6
+
+
 # ---- what is carried ------------------------------------------------------------------------------------------------
 
 
 class Stagger(Recall):
-    """Ends after a number of steps that was drawn with the episode."""
+    """Ends after a number of steps that was drawn with the episode, or by time."""
+
+    limit = 4
 
     def initial(self, rng: Any, params: Any = None) -> Any:
         return jnp.stack([jax.random.randint(rng, (), 1, 6).astype(jnp.float32), 0.0])
@@ -122,18 +162,49 @@ class Unlearning:
         return state, {"losses/critic": batch.reward.mean()}
 
 
-def stored_against_replayed() -> tuple[Any, Any, Any]:
+class StaggerOnHost(gymnasium.Env[Any, Any]):
+    """The same, in Python."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps, self.length = 0, self.np_random.integers(1, 6)
+        return np.array([self.length / 6, 0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        observation = np.array([0, self.steps / 3], np.float32)
+        return observation, -float(action[0] ** 2), self.steps == self.length, self.steps == Stagger.limit, {}
+
+
+def steps_on_device(config: Any) -> tuple[Any, Any, Any]:
+    """The algorithm's state, the steps in the replay, and the replay, which has their places and memories."""
+    loop = recurrent.DeviceLoop(DeviceEnvs(Stagger(), 3, Stagger.limit), Unlearning, config, Stagger.spaces, 0, 10)
+    state, _ = loop.advance(loop.start(), 1)
+    state = jax.device_get(state)
+    return state.learner.algorithm, state.replay.replay.data, state.replay
+
+
+def steps_on_host(config: Any) -> tuple[Any, Any, Any]:
+    loop = recurrent.HostLoop(HostEnvs(StaggerOnHost, 3, 0), Unlearning, config, Stagger.spaces, 0, 10)
+    learner, _ = loop.advance(loop.start(), 1)
+    return jax.device_get(learner.algorithm), loop.replay.replay.data, loop.replay
+
+
+on_device_and_on_host = pytest.mark.parametrize("make_steps", [steps_on_device, steps_on_host])
+
+
+def stored_against_replayed(make_steps: Any) -> tuple[Any, Any, Any]:
     """Memories as stored while acting, and again from the steps in the replay, with the steps' places; three
     environments that end at different times.
     """
     few = {"num_envs": 3, "train_every": 40, "updates_per_step": 1 / 120, "log_every": 120}
-    config = rsac.Config(**{**SEQUENCES, **few}, start="stored", see_reward=True)
-    loop = recurrent.DeviceLoop(DeviceEnvs(Stagger(), 3, 4), Unlearning, config, Stagger.spaces, 0, 10)
-    state, _ = loop.advance(loop.start(), 1)
-    state = jax.device_get(state)
-    data, position = state.replay.replay.data, state.replay.position[:40]
-    encoders = [state.learner.algorithm.actor.encoder, *state.learner.algorithm.critic.encoders]
-    memory = np.zeros((3, state.replay.memory.shape[-1]), np.float32)
+    algorithm, data, replay = make_steps(rsac.Config(**{**SEQUENCES, **few}, start="stored", see_reward=True))
+    stored, position = replay.memory[:40], replay.position[:40]
+    encoders = [algorithm.actor.encoder, *algorithm.critic.encoders]
+    memory = np.zeros_like(stored[0])
     size, replayed = encoders[0].memory_size, []
     for row in range(40):
         begins = position[row] == 0
@@ -144,11 +215,12 @@ def stored_against_replayed() -> tuple[Any, Any, Any]:
         seen = Seen(data.observation[row], action, reward)
         parts = [encoder.step(seen, memory[:, n * size : (n + 1) * size])[1] for n, encoder in enumerate(encoders)]
         memory = np.concatenate(parts, axis=-1)
-    return state.replay.memory[:40], np.stack(replayed), position
+    return stored, np.stack(replayed), position
 
 
-def test_the_memory_after_an_episodes_end_is_the_first_one_and_else_what_the_steps_make_it() -> None:
-    stored, replayed, position = stored_against_replayed()
+@on_device_and_on_host
+def test_the_memory_after_an_episodes_end_is_the_first_one_and_else_what_the_steps_make_it(make_steps: Any) -> None:
+    stored, replayed, position = stored_against_replayed(make_steps)
 
     assert len({tuple(row) for row in (position == 0).tolist()}) > 3, "they do end at different times"
     assert not stored[position == 0].any()
@@ -156,10 +228,13 @@ def test_the_memory_after_an_episodes_end_is_the_first_one_and_else_what_the_ste
     np.testing.assert_allclose(stored, replayed, atol=1e-5)
 
 
-def test_a_memory_that_is_not_forgotten_at_an_episodes_end_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_device_and_on_host
+def test_a_memory_that_is_not_forgotten_at_an_episodes_end_is_caught(
+    make_steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recurrent, "forgotten_where", lambda begins, carried: carried)
 
-    stored, replayed, position = stored_against_replayed()
+    stored, replayed, position = stored_against_replayed(make_steps)
 
     assert stored[3:][position[3:] == 0].any()
     assert not np.allclose(stored, replayed, atol=1e-2)

@@ -212,6 +212,7 @@ def test_a_replay_whose_places_cannot_be_read_stays_empty() -> None:
     [
         ({"sequences": "episodes", "burn_in": 5}, "burn_in is 5"),
         ({"buffer_size": 55, "burn_in": 5, "learning_starts": 10}, "buffer_size is 55"),
+        ({"buffer_size": 100, "learning_starts": 200}, r"it must hold learning_starts \(200\)$"),
         ({"layers": 3}, "layers is 3"),
         ({"updates_per_step": 0.15}, "make 1.5 updates"),
     ],

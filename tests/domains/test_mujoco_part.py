@@ -21,7 +21,7 @@ SIZES = {
     "InvertedPendulum-v5": (2, 2, 0),
     "InvertedDoublePendulum-v5": (5, 3, 1),
     "Reacher-v5": (6, 2, 2),
-    "Pusher-v5": (16, 7, 0),
+    "Pusher-v5": (13, 7, 3),
 }
 
 

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from one_of_each import ONE_OF_EACH
 
 from rollbook.domains import DOMAINS, make
+from rollbook.domains.drawing import GREEN, ORANGE, SHADE
 
 KEY = jax.random.key(0)
 OWN = [name for name, domain in DOMAINS.items() if not domain.twin_of]
@@ -465,6 +466,37 @@ def test_pictures_show_what_the_agent_does_not_see(name: str, state: list[float]
 
     assert frames[0].shape == (150, 200, 3)
     assert np.sum(np.any(frames[0] != frames[1], axis=-1)) > 30
+
+
+def pixels(name: str, state: list[float], color: str) -> Any:
+    """Rows and columns of those of just this colour."""
+    _, image = env_of(name).render_image(jnp.asarray(state), (400, 300))
+    return np.nonzero(np.all(image == [int(color[part : part + 2], 16) for part in (1, 3, 5)], axis=-1))
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_the_arrow_of_a_force_is_whole_at_the_end_of_the_track(side: int) -> None:
+    sizes = [len(pixels("cartpole-var-len-pa-v0", [place, 0, 0, 0, side, 0.6], ORANGE)[0]) for place in (0, 2.4 * side)]
+
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
+
+
+@pytest.mark.parametrize("from_bump", [-0.03, 0.0, 0.05])
+def test_the_tip_of_a_bent_finger_is_drawn_on_the_bump(from_bump: float) -> None:
+    bend = float(np.sqrt(1 - (from_bump / 0.12) ** 2))
+    state = rail(0.4 + from_bump, bend=bend)
+    rows, columns = pixels("bumps-1d-v0", state, ORANGE)
+    tip = columns[rows.argmax()]
+
+    bump = pixels("bumps-1d-v0", state, GREEN)
+
+    assert np.hypot(bump[0] - rows.max(), bump[1] - tip).min() < 5
+
+
+def test_the_part_of_the_road_where_the_sign_can_be_read_is_shaded_unless_it_is_all_of_it() -> None:
+    above_the_road = {name: (pixels(name, [-0.8, 0, 1, 0], SHADE)[0] < 170).any() for name in ("car-v0", "car-mdp-v0")}
+
+    assert above_the_road == {"car-v0": True, "car-mdp-v0": False}
 
 
 def test_every_space_of_observations_is_a_vector() -> None:

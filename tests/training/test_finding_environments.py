@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,13 +41,32 @@ def test_what_cannot_be_an_id_is_refused_with_examples(wrong: str) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "meant"),
-    [("CartPol-v1", "CartPole-v1"), ("HalfCheeta-v5", "HalfCheetah-v5"), ("cartpole-continous-v0", "")],
+    [
+        ("CartPol-v1", "CartPole-v1"),
+        ("HalfCheeta-v5", "HalfCheetah-v5"),
+        ("cartpole-continous-v0", "cartpole-continuous-v0"),
+        ("HalfCheeta-v5-p", "HalfCheetah-v5-p"),
+        ("HalfCheeta-v5-v+concat5", "HalfCheetah-v5-v+concat5"),
+        ("pendulm-p-v0+concat5", "pendulum-p-v0+concat5"),
+        ("cartpole-continuous-v0-p", "cartpole-continuous-p-v0"),
+    ],
 )
 def test_an_unknown_environment_is_answered_with_the_nearest_names(wrong: str, meant: str) -> None:
-    with pytest.raises(UnknownEnvironment, match=f"there is no environment '{wrong}'") as raised:
+    with pytest.raises(UnknownEnvironment, match=re.escape(f"there is no environment '{wrong}'")) as raised:
         find_environment(wrong)
 
-    assert (meant or "cartpole-continuous-v0") in str(raised.value.hint)
+    assert f"did you mean '{meant}'" in str(raised.value.hint)
+
+
+def test_a_stack_that_is_none_is_refused_with_how_to_write_one() -> None:
+    with pytest.raises(UnknownEnvironment, match=r"'pendulum-p-v0\+concat0' is no environment's id") as raised:
+        find_environment("pendulum-p-v0+concat0")
+
+    assert "+concatN with N of 1 or more" in str(raised.value.hint)
+
+
+def test_a_domain_in_a_window_warns_of_nothing() -> None:
+    find_environment("car-v0").make(render="human")
 
 
 @pytest.mark.parametrize(
@@ -138,6 +158,9 @@ def test_a_part_of_what_has_no_parts_is_refused() -> None:
     with pytest.raises(UnsuitableEnvironment, match="does not tell which of its numbers are positions") as raised:
         find_environment("LunarLander-v3-p")
     assert "-p and -v are for MuJoCo" in str(raised.value.hint)
+    with pytest.raises(UnsuitableEnvironment, match=r"^Pendulum-v1: PendulumEnv does not tell which") as raised:
+        find_environment("Pendulum-v1-p+concat5")
+    assert raised.value.hint == "did you mean 'pendulum-p-v0+concat5'?"
     with pytest.raises(UnsuitableEnvironment, match="only vectors can be stacked"):
         find_environment("ALE/Breakout-v5+concat5")
     with pytest.raises(UnknownEnvironment, match="there is no environment 'Walker-v5-p'"):

@@ -15,7 +15,7 @@ import rollbook
 from rollbook.algos import rdpg
 from rollbook.algos.parts.sequences import Sequences
 from rollbook.algos.parts.spaces import Spaces
-from rollbook.errors import UsageError
+from rollbook.errors import InvalidConfig, UsageError
 from rollbook.training.environments import find_environment
 from rollbook.training.evaluate import Evaluator, host_policy, play
 from rollbook.training.policies import export_policy, load_policy
@@ -37,6 +37,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def small_setup(algorithm: str, env: str = "Pendulum-v1", **changes: Any) -> Setup:
     config = {**SMALL, **KINDS[algorithm], **changes.pop("config", {})}
+    if config.get("sequences") == "episodes":
+        changes = {"max_episode_steps": config["sequence_length"], **changes}
     options = {"steps": 1280, "eval_every": 512, "checkpoint_every": 256, "eval_episodes": 2, **changes}
     return make_setup(algorithm, env, preset="none", sources=[config], **options)
 
@@ -78,6 +80,16 @@ def test_the_memory_is_part_of_the_checkpoint(book: Path) -> None:
     assert np.asarray(carried["memory"]).shape == (2, 3 * 8)
     assert np.asarray(carried["memory"]).any()
     assert sum(len(columns["memory"]) for _, columns in record.load_checkpoint().growing["episodes"]) == 128
+
+
+@pytest.mark.parametrize("backend", ["device", "host"])
+def test_episodes_that_would_not_be_whole_are_refused(backend: str) -> None:
+    with pytest.raises(InvalidConfig, match="sequence_length is 8 and a whole episode may have 200 steps") as error:
+        make_machine(small_setup("rdpg", backend=backend, max_episode_steps=None))
+
+    assert error.value.hint == "sequence_length=200, or sequences=segments"
+    make_machine(small_setup("rdpg", backend=backend, max_episode_steps=8))
+    make_machine(small_setup("rdpg", backend=backend, max_episode_steps=None, config={"sequences": "segments"}))
 
 
 def test_half_of_what_shares_an_encoder_cannot_be_taken_from_another_run() -> None:

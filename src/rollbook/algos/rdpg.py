@@ -71,7 +71,7 @@ class Config:
     sequences: Cut = "segments"
     """segments of fixed length that go on into the next episode, or whole episodes, padded"""
     sequence_length: Count = 50
-    """steps of a segment; or of the longest episode: what is longer is cut"""
+    """steps of a segment; or of the longest episode, by the time limit; without one, what is longer is cut"""
     start: Start = "zero"
     """memory that a sequence begins with: none, or the one that was stored when it was acted on"""
     burn_in: Steps = 0
@@ -261,7 +261,7 @@ def inspect(state: State, batch: Sequences, key: Key, config: Config) -> dict[st
     batch = batch.without_first(config.burn_in)
     pairs = jnp.concatenate([features.critic[0][:-1], batch.action], axis=-1)
     parts = {
-        "actor": Part(state.actor, actor_slope, state.actor.torso, features.actor),
+        "actor": Part(state.actor, actor_slope, state.actor.torso, features.actor[:-1]),
         "critic": Part(state.critic, critic_slope, state.critic.members[0].torso, pairs),
     }
     return of_sequences(parts, found.q - found.target, batch.real)

@@ -137,9 +137,10 @@ class Bumps(PartlySeen):
         canvas.line([(goal, -0.12), (goal, 0)], GREEN, 3)
         canvas.line([(-1.0, 0.7), (1.0, 0.7)], FAINT, 6)
 
-        joint, height = (hand, 0.5), self.radius * abs(bend)  # of the bump under the finger
-        tip = (hand + 0.16 * bend, height)
-        knee = (hand + 0.02 * bend, 0.25 + height / 2)
+        joint, x = (hand, 0.5), hand + 0.05 * bend
+        away = min(abs(x - left), abs(x - right), self.radius)
+        tip = (x, math.sqrt(self.radius**2 - away**2))  # on the bump, or beside it on the rail
+        knee = (hand - 0.06 * bend, 0.25 + tip[1] / 2)
         canvas.box((hand, 0.64), (0.2, 0.28), INK)
         canvas.line([joint, knee, tip], BLUE if stiff else ORANGE, 10 if stiff else 6)
         canvas.circle(joint, 0.04, FAINT, INK)

@@ -58,7 +58,8 @@ class Car(PartlySeen):
         near, far = self.sign - self.sign_reach, self.sign + self.sign_reach
         readable = near <= position <= far
 
-        canvas.polygon([(near, 0), (far, 0), (far, 0.42), (near, 0.42)], SHADE)
+        if self.sign_reach < self.goal:  # else all of the road would be shaded
+            canvas.polygon([(near, 0), (far, 0), (far, 0.42), (near, 0.42)], SHADE)
         canvas.polygon([(-1.3, 0), (1.3, 0), (1.3, -0.75), (-1.3, -0.75)], SHADE)
         canvas.line([(-1.4, 0), (1.4, 0)], GREY, 3)
         for side, color in ((heaven, GREEN), (-heaven, RED)):

@@ -105,14 +105,14 @@ class VariableCartPole(PartlySeen):
         return jnp.zeros((), jnp.bool_)
 
     view_center = (0.0, 0.1)
-    view_width = 6.0
+    view_width = 7.0
 
     def draw(self, canvas: Canvas, state: list[float]) -> None:
         position, _, angle, _, action, length = state
         joint = (position, 0.0)
         tip = moved(joint, (0, 0.4 + 2 * length), angle)  # longer than it is, and the two lengths well apart
 
-        canvas.line([(-3, -0.4), (3, -0.4)], GREY)
+        canvas.line([(-4, -0.4), (4, -0.4)], GREY)
         for limit in (-self.position_limit, self.position_limit):
             canvas.line([(limit, -0.6), (limit, -0.2)], RED, 3)
         canvas.dashes(joint, (position, 1.9), FAINT)

@@ -24,7 +24,7 @@ _LEFT_OUT: Mapping[Kept, tuple[str, ...]] = {
 _STRUCTURES: Mapping[str, tuple[tuple[str, int], ...]] = {
     "InvertedDoublePendulumEnv": (("qpos", 5), ("qvel", 3), ("qfrc_constraint", 1)),  # positions as sines and cosines
     "ReacherEnv": (("qpos", 4), ("goal", 2), ("qvel", 2), ("qpos", 2)),  # the last: from the goal to the fingertip
-    "PusherEnv": (("qpos", 7), ("qvel", 7), ("qpos", 9)),  # the last: fingertip, object and goal
+    "PusherEnv": (("qpos", 7), ("qvel", 7), ("qpos", 6), ("goal", 3)),  # the last positions: fingertip and object
 }
 
 
@@ -37,7 +37,8 @@ class Part(gymnasium.ObservationWrapper[NDArray[Any], Any, NDArray[Any]], gymnas
         space = env.observation_space
         structure = _structure(env.unwrapped)
         if structure is None or not isinstance(space, spaces.Box) or space.shape != (sum(n for _, n in structure),):
-            raise TypeError(f"{env} does not tell which of its numbers are positions and velocities")
+            name = type(env.unwrapped).__name__
+            raise TypeError(f"{name} does not tell which of its numbers are positions and velocities")
         self._indices = _indices(structure, kept)
         self.observation_space = spaces.Box(space.low[self._indices], space.high[self._indices], dtype=space.dtype.type)
 

@@ -74,9 +74,24 @@ class _View(NamedTuple):
             return Concat(env, self.stacked) if self.stacked > 1 else env
         except TypeError as error:
             env.close()
-            raise UnsuitableEnvironment(
-                f"{self.env_id}: {error}", "-p and -v are for MuJoCo, +concat5 for observations that are vectors"
-            ) from None
+            hint = "-p and -v are for MuJoCo, +concat5 for observations that are vectors"
+            raise UnsuitableEnvironment(f"{self.env_id}: {error}", self._domain_in_part() or hint) from None
+
+    @property
+    def stack(self) -> str:
+        return f"+concat{self.stacked}" if self.stacked > 1 else ""
+
+    def nearest(self) -> str | None:
+        """A hint with names that can be seen in the same way."""
+        if not self.kept:
+            return did_you_mean(self.env_id, [*domains.DOMAINS, *gymnasium.registry], ending=self.stack)
+        mujoco = [name for name, spec in gymnasium.registry.items() if "mujoco" in str(spec.entry_point)]
+        return self._domain_in_part() or did_you_mean(self.env_id, mujoco, ending=f"-{self.kept}{self.stack}")
+
+    def _domain_in_part(self) -> str | None:
+        """For Pendulum-v1-p, pendulum-p-v0: domains have the version last."""
+        name = re.sub(r"-v\d+$", f"-{self.kept}-v0", self.env_id.lower())
+        return did_you_mean(name, [name], ending=self.stack) if name in domains.DOMAINS else None
 
 
 def _view(env_id: str) -> _View:
@@ -92,7 +107,7 @@ def find_environment(
     """The functional twin or domain where there is one and the backend admits it, else Gymnasium's own."""
     if max_episode_steps is not None and max_episode_steps < 1:
         raise UsageError(f"max_episode_steps is {max_episode_steps}", "an episode has at least one step")
-    domain = domains.find(env_id)
+    domain, view = domains.find(env_id), _view(env_id)
     if domain and backend != "host":
         env = domains.make(domain)
         limit = max_episode_steps or domain.max_episode_steps
@@ -102,11 +117,11 @@ def find_environment(
     if backend == "device":
         raise UnknownEnvironment(
             f"{env_id!r} is no functional domain, so it cannot run on the device",
-            did_you_mean(env_id, domains.DOMAINS) or "--backend host runs any Gymnasium environment",
+            did_you_mean(view.env_id, domains.DOMAINS, ending=view.stack)
+            or "--backend host runs any Gymnasium environment",
         )
     if domain and not domain.twin_of:
         return _host_environment(domain.env_id, _domain_maker(domain, max_episode_steps), max_episode_steps, domain)
-    view = _view(env_id)
     _import_plugins(view.env_id)
     return _host_environment(env_id, _maker(view, max_episode_steps), max_episode_steps)
 
@@ -146,7 +161,10 @@ def _maker(view: _View, max_episode_steps: int | None) -> Callable[..., gymnasiu
         options = {"render_mode": "rgb_array" if render is True else render} if render else {}
         if atari.is_atari(env_id):
             return view.of(atari.make(env_id, max_episode_steps, training=training, **options))
-        env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **options)
+        with warnings.catch_warnings():
+            # Gymnasium tells that it puts pictures into a window itself, where the environment does not.
+            warnings.filterwarnings("ignore", ".*'human' rendering")
+            env = gymnasium.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **options)
         return view.of(_as_array(env))
 
     return make
@@ -204,10 +222,9 @@ def _explained(env_id: str) -> Iterator[None]:
     except gymnasium.error.UnregisteredEnv as error:
         if atari.is_atari(env_id) and isinstance(error, gymnasium.error.NamespaceNotFound):
             raise UnknownEnvironment(f"{env_id!r} needs a package that is not installed", _install("ale_py")) from None
-        hint = did_you_mean(env_id, [*domains.DOMAINS, *gymnasium.registry])
         raise UnknownEnvironment(
             f"there is no environment {env_id!r}",
-            hint or "`my_package:MyEnv-v0` imports my_package, which registers it",
+            _view(env_id).nearest() or "`my_package:MyEnv-v0` imports my_package, which registers it",
         ) from None
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         missing = next((module for module in _EXTRAS if module.lower() in str(error).lower()), None)
@@ -218,8 +235,10 @@ def _explained(env_id: str) -> Iterator[None]:
     except (gymnasium.error.Error, ValueError) as error:
         if not _is_malformed(env_id):
             raise
+        examples = "CartPole-v1, ALE/Pong-v5 or my_package:MyEnv-v0"
         raise UnknownEnvironment(
-            f"{env_id!r} is no environment's id", "CartPole-v1, ALE/Pong-v5 or my_package:MyEnv-v0"
+            f"{env_id!r} is no environment's id",
+            f"{examples}, and +concatN with N of 1 or more after it" if "+" in env_id else examples,
         ) from error
 
 

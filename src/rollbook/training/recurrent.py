@@ -22,6 +22,7 @@ from rollbook.algos.parts.sequences import (
     EpisodicReplay,
     Sequences,
     add_step,
+    check_episodes_are_whole,
     empty_episodic,
     sample_sequences,
     steps_of_a_sequence,
@@ -48,8 +49,9 @@ class _Remembering:
     spaces: Spaces
     _key: Key
 
-    def _prepare(self) -> None:
+    def _prepare(self, limit: int | None) -> None:
         config = self.config
+        check_episodes_are_whole(config, limit)
         shapes = jax.eval_shape(lambda key: self.algorithm.init(key, self.spaces, config), self._key)
         self.sequence = {"steps": steps_of_a_sequence(config), "cut": config.sequences}
         self.memory_size: int = shapes.actor.encoder.memory_size
@@ -83,7 +85,7 @@ class DeviceLoop(_Remembering, off_policy.DeviceLoop):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._prepare()
+        self._prepare(self.envs.max_episode_steps)
         # Compiled as a whole: one by one, its many small steps would each be compiled.
         self._sample = jax.jit(lambda ring, bits: sample_sequences(ring, bits, **self.sequence))
 
@@ -150,7 +152,8 @@ class HostLoop(_Remembering, off_policy.HostLoop):
 
     def __init__(self, envs: HostEnvs, *args: Any) -> None:
         super().__init__(envs, *args)
-        self._prepare()
+        spec = envs.envs[0].spec
+        self._prepare(spec.max_episode_steps if spec else None)
         self.replay = HostEpisodes(self.replay, self.stored_size)
         self._carried: Carried = jax.device_get(self._no_carried())
         self._position = np.zeros(self.config.num_envs, np.int32)

@@ -39,13 +39,16 @@ def nonfinite_share(tree: Any) -> Array:
     return broken.sum() / total
 
 
-def inactive_share(torso: Any, observation: Array) -> Array:
-    """Share of hidden outputs without a usable gradient: zero after a ReLU, beyond 0.97 after a tanh."""
+def inactive_share(torso: Any, observation: Array, counted: Array | None = None) -> Array:
+    """Share of hidden outputs without a usable gradient: zero after a ReLU, beyond 0.97 after a tanh. `counted` says of
+    each observation whether it counts, (..., 1).
+    """
     if isinstance(torso, CNN):
         features: Array = torso(observation)
-        return (features <= 0).mean()
+        return (features <= 0).mean(where=counted)
     shares, x = [], observation
     for layer in torso.layers:
         x = activate(layer(x), torso.activation)
-        shares.append((jnp.abs(x) > 0.97).mean() if torso.activation == "tanh" else (x <= 0).mean())
+        inactive = jnp.abs(x) > 0.97 if torso.activation == "tanh" else x <= 0
+        shares.append(inactive.mean(where=counted))
     return jnp.stack(shares).mean()

@@ -243,8 +243,8 @@ def features_of(
 
 
 def of_sequences(parts: Mapping[str, Part], td_error: Array, real: Array) -> dict[str, Array]:
-    """As of single steps; quantiles are of real steps."""
-    metrics = of_values(parts, jnp.where(real, td_error, 0))
+    """As of single steps; shares and quantiles are of real steps."""
+    metrics = of_values(parts, jnp.where(real, td_error, 0), real[..., None])
     of_real = jnp.where(real, td_error, jnp.nan)
     for percent in (5, 50, 95):
         metrics[f"debug/td_error_p{percent}"] = jnp.nanquantile(of_real, percent / 100)

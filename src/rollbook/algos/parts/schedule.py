@@ -55,8 +55,14 @@ def check_schedule(config: ScheduleConfig) -> None:
             f"{updates:g} updates",
             "choose train_every and updates_per_step so that num_envs * train_every * updates_per_step is whole",
         )
-    if replay_rows(config) * config.num_envs < max(config.learning_starts, config.n_step * config.num_envs):
+    rows = replay_rows(config)
+    if rows * config.num_envs < config.learning_starts:
         raise InvalidConfig(
-            f"buffer_size is {config.buffer_size}",
-            f"it must hold learning_starts ({config.learning_starts}) and n_step ({config.n_step}) of each environment",
+            f"buffer_size is {config.buffer_size}: {rows} steps of each environment",
+            f"it must hold learning_starts ({config.learning_starts})",
+        )
+    if rows < config.n_step:
+        raise InvalidConfig(
+            f"buffer_size is {config.buffer_size}: {rows} steps of each environment",
+            f"it must hold n_step ({config.n_step}) of each",
         )

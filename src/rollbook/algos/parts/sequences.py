@@ -105,6 +105,15 @@ def check_sequences(config: SequenceConfig) -> None:
     check_schedule(config)
 
 
+def check_episodes_are_whole(config: SequenceConfig, limit: int | None) -> None:
+    """Where there is no time limit, an episode may be longer than any sequence, and is cut."""
+    if config.sequences == "episodes" and limit and config.sequence_length < limit:
+        raise InvalidConfig(
+            f"sequence_length is {config.sequence_length} and a whole episode may have {limit} steps",
+            f"sequence_length={limit}, or sequences=segments",
+        )
+
+
 # ---- the ring -------------------------------------------------------------------------------------------------------
 
 

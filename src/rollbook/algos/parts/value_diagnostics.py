@@ -22,14 +22,14 @@ class Part(NamedTuple):
     inputs: Array
 
 
-def of_values(parts: Mapping[str, Part], td_error: Array) -> dict[str, Array]:
+def of_values(parts: Mapping[str, Part], td_error: Array, counted: Array | None = None) -> dict[str, Array]:
     quantiles = jnp.quantile(td_error, jnp.array(_QUANTILES))
     metrics = {f"debug/td_error_p{int(100 * q)}": quantiles[i] for i, q in enumerate(_QUANTILES)}
     for name, part in parts.items():
         metrics |= {
             f"debug/{name}_gradient_norm": norm(part.gradient),
             f"debug/{name}_weight_norm": norm(part.network),
-            f"debug/{name}_inactive_share": inactive_share(part.torso, part.inputs),
+            f"debug/{name}_inactive_share": inactive_share(part.torso, part.inputs, counted),
         }
     everything = [(part.network, part.gradient) for part in parts.values()]
     return metrics | {"debug/nonfinite_share": nonfinite_share((everything, td_error))}
