@@ -118,7 +118,7 @@ PARTLY_SEEN: dict[str, tuple[str, str, dict[str, float]]] = {
     "pendulum-p-v0": ("eval/return", "+concat5", {"rdpg": -250, "rtd3": -200, "rsac": -200}),
     "pendulum-v-v0": ("eval/return", "+concat20", {"rtd3": -250}),
     "cartpole-continuous-long-p-v0": ("eval/return", "+concat5", {"rsac": 900}),
-    "car-v0": ("eval/success_rate", "+concat20", {}),
+    "car-p-v0": ("eval/success_rate", "+concat20", {}),
     "water-maze-simple-pomdp-v0": ("eval/success_rate", "+concat20", {}),
     "bumps-1d-v0": ("eval/success_rate", "+concat20", {"rsac": 0.9}),
 }
