@@ -1,4 +1,4 @@
-"""Losses and updates against numbers worked out by hand and against slow, independent versions in numpy."""
+"""Losses and targets against numbers worked out by hand and against slow, independent versions in numpy."""
 
 from __future__ import annotations
 
@@ -9,64 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_states import CONFIGS, KEY, SIZES, constant, make_batch, make_state
 
 from rollbook.algos import c51, ddpg, dqn, qrdqn, sac, td3
 from rollbook.algos.parts.replay import Batch
 from rollbook.algos.parts.spaces import Spaces
 
-NUMBERS = Spaces(observation=(3,), discrete=False, actions=2, low=(-1, -1), high=(1, 1))
-CHOICES = Spaces(observation=(3,), discrete=True, actions=4)
-SIZES: dict[str, Any] = {"hidden_sizes": (8, 8)}
-CONFIGS: dict[str, Any] = {
-    "ddpg": (ddpg, ddpg.Config(**SIZES), NUMBERS),
-    "td3": (td3, td3.Config(**SIZES, policy_every=1), NUMBERS),
-    "sac": (sac, sac.Config(**SIZES), NUMBERS),
-    "dqn": (dqn, dqn.Config(**SIZES), CHOICES),
-    "c51": (c51, c51.Config(**SIZES, atoms=11, value_min=-3.0, value_max=3.0), CHOICES),
-    "qrdqn": (qrdqn, qrdqn.Config(**SIZES, quantiles=5), CHOICES),
-}
-KEY = jax.random.key(7)
-
-
-@pytest.fixture(params=CONFIGS)
-def case(request: pytest.FixtureRequest) -> Any:
-    return CONFIGS[request.param]
-
-
-@pytest.fixture(params=["ddpg", "td3", "sac"])
-def actor_critic(request: pytest.FixtureRequest) -> Any:
-    return CONFIGS[request.param]
-
-
-def make_batch(spaces: Spaces, size: int = 6) -> Batch:
-    """Half of it terminated, with discounts of one step and of two."""
-    rng = np.random.default_rng(3)
-    action = rng.integers(0, 4, size) if spaces.discrete else rng.uniform(-1, 1, (size, 2)).astype(np.float32)
-    return Batch(
-        observation=jnp.asarray(rng.normal(size=(size, 3)), jnp.float32),
-        action=jnp.asarray(action),
-        reward=jnp.asarray(rng.normal(size=size), jnp.float32),
-        terminated=jnp.arange(size) % 2 == 0,
-        next_observation=jnp.asarray(rng.normal(size=(size, 3)), jnp.float32),
-        discount=jnp.where(jnp.arange(size) < 3, 0.99, 0.9801),
-    )
-
-
-def make_state(algorithm: Any, config: Any, spaces: Spaces) -> Any:
-    """With targets that differ from the networks, as they do in training."""
-    state, other = (algorithm.init(jax.random.key(seed), spaces, config) for seed in (1, 2))
-    fields = {name: getattr(other, name) for name in state._fields if name.startswith("target_")}
-    return state._replace(**fields)
-
-
 # ---- by hand --------------------------------------------------------------------------------------------------------
-
-
-def constant(network: Any, value: float) -> Any:
-    """The network with no weights and this last bias: it answers everything with the same number."""
-    zero = jax.tree.map(jnp.zeros_like, network)
-    head = dataclasses.replace(zero.head, bias=jnp.full_like(zero.head.bias, value))
-    return dataclasses.replace(zero, head=head)
 
 
 def one_step(terminated: bool, spaces: Spaces) -> Batch:
@@ -97,6 +46,24 @@ def test_the_target_of_td3_takes_the_smaller_critic_by_hand(terminated: bool, ex
     assert found.tolist() == [expected]
 
 
+@pytest.mark.parametrize(("played", "expected"), [(0.0, 0.5), (0.9, 1.0)])
+def test_the_noise_of_td3s_target_and_the_noisy_action_have_limits(played: float, expected: float) -> None:
+    """Noise of a million is cut to 0.5, and 0.9 with it to 1; the critics answer with the first number of the action,
+    towards the side on which the noise is.
+    """
+    algorithm, _, spaces = CONFIGS["td3"]
+    config = td3.Config(**SIZES, target_noise=1e6)
+    side = jnp.sign(jax.random.normal(KEY, (1, 2)))
+    state = algorithm.init(KEY, spaces, config)._replace(
+        target_actor=lambda _: played * side,
+        target_critic=lambda _, action: jnp.stack(2 * [(side * action)[:, 0]]),
+    )
+
+    found = td3.smoothed_target(state, one_step(False, spaces), KEY, config)
+
+    assert found.tolist() == [1 + 0.5 * expected]
+
+
 @pytest.mark.parametrize("terminated", [False, True])
 def test_the_soft_target_of_sac_by_hand(terminated: bool) -> None:
     """Two standard normal numbers n, squashed: the logarithm of their density is the sum of
@@ -119,6 +86,32 @@ def test_the_soft_target_of_sac_by_hand(terminated: bool) -> None:
     assert float(found[0]) == pytest.approx(1 if terminated else 1 + 0.5 * (3 - 0.2 * log_prob), rel=1e-5)
 
 
+def test_the_losses_of_ddpg_by_hand() -> None:
+    algorithm, config, spaces = CONFIGS["ddpg"]
+    state, batch = algorithm.init(KEY, spaces, config), one_step(False, spaces)
+    critic = constant(state.critic, 4.0)
+
+    loss, q = ddpg.critic_loss(critic, batch, jnp.array([1.0]))
+
+    assert q.tolist() == [4.0]
+    assert float(loss) == (4 - 1) ** 2
+    assert float(ddpg.actor_loss(state.actor, critic, batch)) == -4
+
+
+def test_the_losses_of_td3_by_hand() -> None:
+    """Both critics learn; the actor follows the first, also where the second is smaller."""
+    algorithm, config, spaces = CONFIGS["td3"]
+    state, batch = algorithm.init(KEY, spaces, config), one_step(False, spaces)
+    first, second = state.critic.members
+    critics = td3.Critics((constant(first, 4.0), constant(second, 3.0)))
+
+    loss, q = td3.critic_loss(critics, batch, jnp.array([1.0]))
+
+    assert q.tolist() == [[4.0], [3.0]]
+    assert float(loss) == (4 - 1) ** 2 + (3 - 1) ** 2
+    assert float(td3.actor_loss(state.actor, critics, batch)) == -4
+
+
 def test_the_losses_of_sac_by_hand() -> None:
     algorithm, config, spaces = CONFIGS["sac"]
     state = algorithm.init(KEY, spaces, config)
@@ -133,21 +126,39 @@ def test_the_losses_of_sac_by_hand() -> None:
     assert float(sac.alpha_loss(jnp.log(2.0), jnp.array([1.0, 3.0]), -5.0)) == pytest.approx(6.0)
 
 
+# The last bias with which actions are worth these numbers, and the mean of a target.
+ATOMS = np.linspace(-3, 3, 11)
+CHOOSING: dict[str, Any] = {
+    "dqn": (np.asarray, dqn.bellman_target, float),
+    "c51": (
+        lambda values: 100.0 * (np.abs(ATOMS - np.reshape(values, (-1, 1))) < 0.1).ravel(),
+        c51.projected_target,
+        lambda target: float(target @ ATOMS),
+    ),
+    "qrdqn": (lambda values: np.repeat(values, 5), qrdqn.quantile_target, lambda target: float(target.mean())),
+}
+
+
+@pytest.mark.parametrize("name", CHOOSING)
 @pytest.mark.parametrize("double", [False, True])
-def test_the_target_of_dqn_by_hand(double: bool) -> None:
+def test_the_targets_of_choices_by_hand(name: str, double: bool) -> None:
     """The network prefers action 1, its target action 2."""
-    algorithm, _, spaces = CONFIGS["dqn"]
-    config = dqn.Config(**SIZES, double=double)
-    state = algorithm.init(KEY, spaces, config)
-    network, target = constant(state.actor, 0.0), constant(state.actor, 0.0)
-    state = state._replace(actor=_with_bias(network, [0, 9, 1, 0]), target_actor=_with_bias(target, [0, 5, 7, 0]))
+    algorithm, config, spaces = CONFIGS[name]
+    bias, target_of, mean = CHOOSING[name]
+    config = dataclasses.replace(config, double=double)
+    network = constant(algorithm.init(KEY, spaces, config).actor, 0.0)
+    state = algorithm.init(KEY, spaces, config)._replace(
+        actor=_with_bias(network, bias([0, 2.4, 0.6, 0])), target_actor=_with_bias(network, bias([0, 0.6, 1.8, 0]))
+    )
 
-    assert dqn.bellman_target(state, one_step(False, spaces), config).tolist() == [1 + 0.5 * (5 if double else 7)]
-    assert dqn.bellman_target(state, one_step(True, spaces), config).tolist() == [1.0]
+    going_on, at_the_end = (target_of(state, one_step(end, spaces), config)[0] for end in (False, True))
+
+    assert mean(going_on) == pytest.approx(1 + 0.5 * (0.6 if double else 1.8), rel=1e-5)
+    assert mean(at_the_end) == pytest.approx(1, rel=1e-5)
 
 
-def _with_bias(network: Any, bias: list[float]) -> Any:
-    return dataclasses.replace(network, head=dataclasses.replace(network.head, bias=jnp.array(bias, jnp.float32)))
+def _with_bias(network: Any, bias: Any) -> Any:
+    return dataclasses.replace(network, head=dataclasses.replace(network.head, bias=jnp.asarray(bias, jnp.float32)))
 
 
 @pytest.mark.parametrize(("huber", "expected"), [(True, 3 - 0.5), (False, 0.5 * 9)])
@@ -160,6 +171,19 @@ def test_the_loss_of_dqn_by_hand(huber: bool, expected: float) -> None:
 
     assert q.tolist() == [4.0]
     assert float(loss) == expected
+
+
+@pytest.mark.parametrize(("kappa", "expected"), [(0.0, 3), (1.0, 3 - 0.5), (2.0, 3 - 1), (4.0, 0.5 * 9 / 4)])
+def test_the_loss_of_qrdqn_by_hand(kappa: float, expected: float) -> None:
+    """All five quantiles are 3 too large, which weighs 0.9, 0.7, 0.5, 0.3 and 0.1."""
+    algorithm, _, spaces = CONFIGS["qrdqn"]
+    config = qrdqn.Config(**SIZES, quantiles=5, kappa=kappa)
+    network = constant(algorithm.init(KEY, spaces, config).actor, 4.0)
+
+    loss, q = qrdqn.loss(network, one_step(False, spaces), jnp.ones((1, 5)), config)
+
+    assert q.tolist() == [4.0]
+    assert float(loss) == pytest.approx(2.5 * expected, rel=1e-6)
 
 
 # ---- slowly, in numpy -----------------------------------------------------------------------------------------------
@@ -302,113 +326,3 @@ def test_the_actors_loss_of_sac_is_that_of_a_slow_version() -> None:
 
     np.testing.assert_allclose(found, log_prob, rtol=1e-4, atol=1e-4)
     assert float(loss) == pytest.approx((0.3 * log_prob - q).mean(), rel=1e-4)
-
-
-# ---- what an update touches -----------------------------------------------------------------------------------------
-
-
-def differs(one: Any, other: Any) -> bool:
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return any(not np.array_equal(a, b) for a, b in pairs)
-
-
-def updated(case: Any, **changes: Any) -> tuple[Any, Any]:
-    algorithm, config, spaces = case
-    config = dataclasses.replace(config, **changes)
-    state = make_state(algorithm, config, spaces)
-    return state, algorithm.update(state, make_batch(spaces), KEY, config)[0]
-
-
-def test_the_actors_gradient_does_not_touch_the_critic(actor_critic: Any) -> None:
-    _, slow = updated(actor_critic, lr=1e-6)
-    _, fast = updated(actor_critic, lr=1e-1)
-
-    assert differs(slow.actor, fast.actor)
-    for field in ("critic", "target_critic", "critic_optimizer"):
-        assert not differs(getattr(slow, field), getattr(fast, field)), field
-
-
-def test_the_critics_loss_does_not_touch_the_actor(actor_critic: Any) -> None:
-    """With a critic that stands still, the actor's step is the same whatever the targets are."""
-    algorithm, config, spaces = actor_critic
-    config = dataclasses.replace(config, critic_lr=1e-30)
-    state, batch = make_state(algorithm, config, spaces), make_batch(spaces)
-    other = batch._replace(reward=batch.reward + 100)
-
-    one, two = (algorithm.update(state, which, KEY, config)[0] for which in (batch, other))
-
-    assert differs(one.critic_optimizer, two.critic_optimizer)
-    assert not differs(one.actor, two.actor)
-
-
-def test_targets_move_by_tau_only(case: Any) -> None:
-    changes = {"tau": 0.3} | ({"target_every": 1} if hasattr(case[1], "target_every") else {})
-    before, after = updated(case, **changes)
-
-    for field in (field for field in before._fields if field.startswith("target_")):
-        network = getattr(after, field.removeprefix("target_"))
-        expected = jax.tree.map(lambda slow, fast: slow + 0.3 * (fast - slow), getattr(before, field), network)
-        for found, wanted in zip(jax.tree.leaves(getattr(after, field)), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
-    still, moved = updated(case, **(changes | {"tau": 0.0}))
-    for field in (field for field in still._fields if field.startswith("target_")):
-        assert not differs(getattr(still, field), getattr(moved, field))
-
-
-@pytest.mark.parametrize("name", ["ddpg", "dqn", "c51", "qrdqn"])
-def test_delayed_targets_stand_still_in_between(name: str) -> None:
-    before, after = updated(CONFIGS[name], target_every=2)
-    field = "target_actor"
-
-    assert not differs(getattr(before, field), getattr(after, field))
-    again = CONFIGS[name][0].update(
-        after, make_batch(CONFIGS[name][2]), KEY, dataclasses.replace(CONFIGS[name][1], target_every=2)
-    )[0]
-    assert differs(getattr(after, field), getattr(again, field))
-
-
-def test_td3_updates_its_policy_and_targets_at_every_second_update() -> None:
-    case = td3, td3.Config(**SIZES), NUMBERS
-    before, once = updated(case)
-    twice = td3.update(once, make_batch(NUMBERS), KEY, case[1])[0]
-
-    assert differs(before.critic, once.critic)
-    for field in ("actor", "target_actor", "target_critic", "actor_optimizer"):
-        assert not differs(getattr(before, field), getattr(once, field)), field
-        assert differs(getattr(once, field), getattr(twice, field)), field
-
-
-def test_a_fixed_temperature_stays() -> None:
-    before, after = updated(CONFIGS["sac"], learn_alpha=False)
-
-    assert float(before.log_alpha) == float(after.log_alpha)
-
-
-def test_acting_is_the_same_in_numpy_and_in_jax(case: Any) -> None:
-    algorithm, config, spaces = case
-    actor = algorithm.init(KEY, spaces, config).actor
-    observation = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
-    noise = np.asarray(algorithm.explore(KEY, jnp.full(20, 0.7), spaces, config))
-
-    for chosen in (noise, None):
-        in_numpy = algorithm.act(jax.device_get(actor), observation, chosen)
-        in_jax = algorithm.act(actor, jnp.asarray(observation), None if chosen is None else jnp.asarray(chosen))
-        assert isinstance(in_numpy, np.ndarray)
-        np.testing.assert_allclose(in_numpy, in_jax, rtol=1e-4, atol=1e-5)
-        if not spaces.discrete:
-            assert (np.abs(in_numpy) <= 1).all()
-
-
-@pytest.mark.parametrize("name", ["dqn", "c51", "qrdqn"])
-def test_images_go_through_convolutions(name: str) -> None:
-    algorithm, config, _ = CONFIGS[name]
-    spaces = Spaces(observation=(36, 36, 4), discrete=True, actions=3)
-    state = algorithm.init(KEY, spaces, config)
-    images = jnp.asarray(np.random.default_rng(1).integers(0, 256, (5, 36, 36, 4)), jnp.uint8)
-    batch = Batch(images, jnp.array([0, 1, 2, 0, 1]), jnp.ones(5), jnp.zeros(5, bool), images, jnp.full(5, 0.9))
-
-    new, metrics = algorithm.update(state, batch, KEY, config)
-
-    assert differs(state.actor.torso, new.actor.torso)
-    assert np.isfinite(float(metrics["losses/critic"]))
-    assert algorithm.act(new.actor, images, None).shape == (5,)

@@ -16,21 +16,22 @@ import pytest
 
 import rollbook
 
-SMALL = [
-    "--num-envs",
-    "2",
-    "--rollout-steps",
-    "64",
-    "--hidden-sizes",
-    "8",
-    "--preset",
-    "none",
-    "--checkpoint-every",
-    "256",
-]
+SMALL = ["--num-envs", "2", "--hidden-sizes", "8", "--preset", "none", "--checkpoint-every", "256"]
+FROM_ROLLOUTS = ["--rollout-steps", "64", "--normalise-observations", "true", "--normalise-rewards", "true"]
 OF_PPO = ["--minibatches", "2", "--epochs", "2"]
 OF_OTHERS = ["--value-steps", "5"]
-NORMALISED = ["--normalise-observations", "true", "--normalise-rewards", "true"]
+# Returns of two steps, and a ring that goes round many times.
+FROM_A_REPLAY = [
+    "--train-every", "4", "--updates-per-step", "0.25", "--learning-starts", "128", "--buffer-size", "500",
+    "--batch-size", "16", "--n-step", "2", "--log-every", "64",
+]  # fmt: skip
+OWN_OPTIONS = {
+    "vpg": FROM_ROLLOUTS + OF_OTHERS,
+    "trpo": FROM_ROLLOUTS + OF_OTHERS,
+    "ppo": FROM_ROLLOUTS + OF_PPO,
+    "dqn": FROM_A_REPLAY,
+    "td3": FROM_A_REPLAY,
+}
 
 
 def rollbook_command(*arguments: object) -> list[str]:
@@ -38,9 +39,8 @@ def rollbook_command(*arguments: object) -> list[str]:
 
 
 def train_command(book: Path, algo: str, env: str, steps: int) -> list[str]:
-    own = OF_PPO if algo == "ppo" else OF_OTHERS
     options = ["--steps", steps, "--eval-every", 1024, "--eval-episodes", 2, "--cores", 1, "--book", book]
-    return rollbook_command("train", algo, env, *SMALL, *own, *NORMALISED, *options)
+    return rollbook_command("train", algo, env, *SMALL, *OWN_OPTIONS[algo], *options)
 
 
 def kill_and_resume(book: Path, algo: str, env: str, steps: int, kills: int, rng: random.Random) -> rollbook.RunRecord:
@@ -72,13 +72,18 @@ def _only_run(book: Path) -> rollbook.RunRecord:
 
 
 def everything(book: Path, run: rollbook.RunRecord) -> tuple[list[Any], dict[str, Any]]:
-    """All metrics but the timing, and the tensors of the last checkpoint."""
+    """All metrics but the timing, and the tensors of the last checkpoint and of its replay if it has one."""
     rows = rollbook.open(book).sql(
         f"select name, step, value from metrics where run_id = '{run.run_id}' and name <> 'charts/SPS' order by all"
     )
     from rollbook.book.trees import flatten
 
-    return rows.fetchall(), dict(flatten(run.load_checkpoint().tensors["learner"]).tensors)
+    checkpoint = run.load_checkpoint()
+    tensors = {name: tensor.array for name, tensor in flatten(checkpoint.tensors["learner"]).tensors.items()}
+    for name, saved in checkpoint.growing.items():
+        chunks = [columns for _, columns in saved]
+        tensors |= {f"{name}.{column}": np.concatenate([chunk[column] for chunk in chunks]) for column in chunks[0]}
+    return rows.fetchall(), tensors
 
 
 def check(tmp_path: Path, algo: str, env: str, steps: int, kills: int, seed: int) -> None:
@@ -94,10 +99,19 @@ def check(tmp_path: Path, algo: str, env: str, steps: int, kills: int, seed: int
     assert rows == whole_rows
     assert tensors.keys() == whole_tensors.keys()
     for name, tensor in whole_tensors.items():
-        np.testing.assert_array_equal(tensor.array, tensors[name].array, name)
+        np.testing.assert_array_equal(tensor, tensors[name], name)
 
 
-@pytest.mark.parametrize(("algo", "env"), [("ppo", "CartPole-v1"), ("trpo", "HalfCheetah-v5")])
+# On the device and on the host, from rollouts and from a replay.
+@pytest.mark.parametrize(
+    ("algo", "env"),
+    [
+        ("ppo", "CartPole-v1"),
+        ("trpo", "HalfCheetah-v5"),
+        pytest.param("dqn", "CartPole-v1", marks=pytest.mark.slow),
+        pytest.param("td3", "HalfCheetah-v5", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_training_goes_on_bit_for_bit(book: Path, tmp_path: Path, algo: str, env: str) -> None:
     check(tmp_path, algo, env, steps=20_480 if env == "CartPole-v1" else 5_120, kills=2, seed=1)
 
