@@ -92,6 +92,19 @@ def test_episodes_that_would_not_be_whole_are_refused(backend: str) -> None:
     make_machine(small_setup("rdpg", backend=backend, max_episode_steps=None, config={"sequences": "segments"}))
 
 
+def test_a_fork_says_what_its_parent_lacks(
+    book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parent = train_one(small_setup("rtd3", steps=256), Labels(), None)
+    monkeypatch.setenv("ROLLBOOK_PARENT", parent.run_id)
+    storing = train_one(small_setup("rtd3", steps=512, config={"start": "stored", "burn_in": 0}), Labels(), None)
+
+    assert storing.status == "finished"
+    assert "the replay cannot be read (it has no memory): it begins empty" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"the checkpoint does not fit: .* is of shape"):
+        train_one(small_setup("rtd3", steps=512, config={"units": 8}), Labels(), None)
+
+
 def test_half_of_what_shares_an_encoder_cannot_be_taken_from_another_run() -> None:
     with pytest.raises(UsageError, match="--only actor would part what a shared encoder ties together"):
         make_machine(small_setup("rtd3", init_from="9f2c", only="actor"))
