@@ -101,6 +101,7 @@ def test_a_fork_says_what_its_parent_lacks(
 
     assert storing.status == "finished"
     assert "the replay cannot be read (it has no memory): it begins empty" in capsys.readouterr().err
+    monkeypatch.setenv("ROLLBOOK_PARENT", parent.run_id)  # the first fork has taken it
     with pytest.raises(UsageError, match=r"the checkpoint does not fit: .* is of shape"):
         train_one(small_setup("rtd3", steps=512, config={"units": 8}), Labels(), None)
 
