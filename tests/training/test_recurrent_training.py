@@ -143,7 +143,7 @@ def test_a_played_episode_carries_memory_action_and_reward_and_forgets_them_at_i
     for seed in (3, 4):  # the second episode begins with nothing, too
         algorithm.told.clear()
         rewards: list[float] = []
-        play(env, act, seed, watch=lambda _, reward, rewards=rewards: rewards.append(reward))
+        play(env, act, seed, watch=lambda _, reward, __, rewards=rewards: rewards.append(reward))
         memories, actions, heard = zip(*algorithm.told, strict=True)
         assert memories == tuple(range(200))
         assert actions == pytest.approx([n / 1000 for n in range(200)])
