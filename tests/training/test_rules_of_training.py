@@ -276,6 +276,16 @@ def test_without_its_replay_a_run_goes_on_and_says_what_that_means(
     assert [step for step in steps if step > 768] == list(range(768 + 128, 1281, 64))
 
 
+@pytest.mark.parametrize(("learning_starts", "said"), [(256, False), (257, True)])
+def test_a_training_too_short_to_learn_anything_says_so(
+    book: Path, learning_starts: int, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = train_one(small_setup("dqn", steps=256, config={"learning_starts": learning_starts}), Labels(), None)
+
+    assert ("nothing will be learned: learning_starts is 257" in capsys.readouterr().err) == said
+    assert ("losses/critic" in metrics_of(record)) != said
+
+
 def test_a_replay_that_began_anew_is_not_taken_for_the_one_that_was_lost(
     book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,7 +155,7 @@ class Trainer:
     def train(self) -> None:
         """From the run's starting point, if it has one, to the last step or the first Ctrl-C."""
         state, done = self._begin()
-        if getattr(self.setup.config, "learning_starts", 0) >= self.total_steps:
+        if getattr(self.setup.config, "learning_starts", 0) > self.total_steps:
             waits = f"learning_starts is {self.setup.config.learning_starts:,} and there are {self.total_steps:,} steps"
             say(f"nothing will be learned: {waits}", always=True)
         seconds = self.loop.compile(state)
