@@ -239,7 +239,7 @@ def scores_of(bar: Bar, *, current: bool, kept: bool = True) -> list[Score]:
         scores.append(
             Score(
                 who=OURS, bar=bar.name, seed=setup.seed, value=score_at(bar, run),
-                minutes=run.duration_s / 60 * bar.steps / bar.trained_steps, commit=(run.git_commit or "")[:7],
+                minutes=minutes_of(bar, run), commit=(run.git_commit or "")[:7],
                 sources=next((one for one in run.tags if one.startswith(SOURCES)), ""),
                 parameters=today, run=run.run_id,
             )
@@ -318,6 +318,11 @@ def score_at(bar: Bar, run: rollbook.RunRecord) -> float:
     return float(value[(step >= end * (1 - LAST_SHARE)) & (step <= end)].mean())
 
 
+def minutes_of(bar: Bar, run: rollbook.RunRecord) -> float:
+    """By the median speed: a run may have been stopped and gone on with later."""
+    return bar.steps / float(np.median(run.metrics("charts/SPS")["value"].to_numpy())) / 60
+
+
 def is_met(bar: Bar, scores: Sequence[Score]) -> bool:
     values = [score.value for score in scores]
     if bar.score is None or len(values) < len(SEEDS):
@@ -334,8 +339,8 @@ them: of the returns of the training episodes in the last tenth of the steps for
 evaluations in the last tenth (10 episodes each, without exploration) for all others. *Bar* is what we promise to
 reach, on average or (*each*) with every seed. *Published* is what others report; their protocols and versions of the
 environments differ. *RL Zoo here* is Stable-Baselines3 with RL Zoo's tuned parameters, trained on this machine and
-scored in the same way. *Minutes* are of one seed on one core, with its evaluations if it had any. *Code* is the commit
-that was trained; in brackets, its sources have changed since. What is empty was not trained yet."""
+scored in the same way. *Minutes* are what one seed takes on one core at its median speed, without evaluations. *Code*
+is the commit that was trained; in brackets, its sources have changed since. What is empty was not trained yet."""
 ABOUT_MEMORY = """## With and without memory
 
 Domains that hide a part of their state (see [Domains](domains.md)), 50,000 steps each, scored by evaluations as above:

@@ -167,7 +167,7 @@ def train_rollbook(work: Work, folder: Path) -> dict[str, float]:
 
     setup = make_setup(
         work.algo, work.env, steps=work.our_steps, preset="none", sources=[work.ours], eval_every=0, checkpoint_every=0,
-        backend=work.backend, no_save_replay=True,
+        backend=work.backend, no_save_replay=True, cores=len(os.sched_getaffinity(0)),
     )  # fmt: skip
     seen: list[tuple[int, float]] = []
     compiled: list[float] = []
@@ -361,18 +361,25 @@ OTHERS = {
     ),
 }
 
+FIGURES = "figures"  # all of these, by the name that --only takes
 NOTES = """*steps/s* in steady state; *compile* is what a first start waits for, and a second one reads from disk.
 CartPole on one core, HalfCheetah and Pong on two; each peer with the number of threads that is best for it. Every
 library has as many tries, in turns, and the best counts. Ours logs every episode and every update (of algorithms with
 a replay, their means over 200 or 500 steps) into a book while it trains. *by-50*: 50 updates after every 50 steps,
-where the others make one after every step. CleanRL's C51 stands in for a QR-DQN, which it has not."""
+where the others make one after every step. CleanRL's C51 stands in for a QR-DQN, which it has not. Rows of other days
+may be of other machines: compare within a work."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=[*WORKS], action="append", default=[])
+    parser.add_argument("--only", choices=[*WORKS, FIGURES], action="append", default=[])
     parser.add_argument("--peers", metavar="PYTHON", help="of an environment with SB3 and SBX")
-    parser.add_argument("--cleanrl", type=Path, metavar="PATH", help="a checkout of CleanRL, run by --peers")
+    parser.add_argument(
+        "--cleanrl",
+        type=lambda path: Path(path).resolve(),
+        metavar="PATH",
+        help="a checkout of CleanRL, run by --peers",
+    )
     parser.add_argument("--rounds", type=int, default=2, help="tries of every library with every number of threads")
     parser.add_argument("--write", action="store_true", help="save benchmarks/results/training.md")
     parser.add_argument("--worker", choices=["rollbook", "sb3", "sbx", "cleanrl"], help=argparse.SUPPRESS)
@@ -385,11 +392,11 @@ def main() -> None:
 
     figures: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     today = datetime.date.today().isoformat()
-    for name in options.only or WORKS:
+    for name in [work for work in WORKS if not options.only or work in options.only]:
         results = measure_in_turns(name, peers_of(WORKS[name], options), options.rounds, options)
         figures[name] = {"on": today, "libraries": results}
-    for name in OTHERS:
-        if not options.only:
+    if not options.only or FIGURES in options.only:
+        for name in OTHERS:
             figures[name] = {"on": today, "measured": OTHERS[name].measure()}
     text = document(
         "How fast training is", ["jax", "gymnasium", "mujoco"],

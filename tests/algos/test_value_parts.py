@@ -110,6 +110,21 @@ def test_the_quantile_loss_is_that_of_the_paper(seed: int, kappa: float) -> None
     )
 
 
+@given(seed=SEEDS, kappa=st.sampled_from([0.0, 0.5, 1.0, 2.0]))
+def test_the_gradient_of_the_quantile_loss_is_its_slope(seed: int, kappa: float) -> None:
+    rng = np.random.default_rng(seed)
+    quantiles, target, small = rng.normal(size=(2, 4)), 2 * rng.normal(size=(2, 5)), 1e-6
+    weights = jnp.array([1.0, -3.0])
+
+    found = jax.grad(lambda q: (weights * quantile_huber(q, jnp.asarray(target), kappa)).sum())(jnp.asarray(quantiles))
+
+    for number in range(4):
+        beside = np.zeros((2, 4))
+        beside[:, number] = small
+        above, below = (np.array(quantile_huber_slowly(quantiles + d, target, kappa)) for d in (beside, -beside))
+        np.testing.assert_allclose(found[:, number], weights * (above - below) / (2 * small), rtol=1e-3, atol=1e-3)
+
+
 def test_the_minimum_of_the_quantile_loss_are_the_quantiles() -> None:
     """Of the numbers 0 to 99, four quantiles are near 12, 37, 62 and 87."""
     target = jnp.arange(100.0)[None]

@@ -19,6 +19,8 @@ With LOOP = "off_policy", which learns from a replay of past steps:
     explore(key, progress, spaces, config) -> noise         that `act` takes, for an array of any shape of how much of
                                                             the training is done
     update(state, batch, key, config) -> (State, metrics)   a batch as in parts/replay.py
+    SHARES = True                                           optional: several cores may learn from shares of a batch,
+                                                            since each step of an optimizer is parts/descent.py's
     inspect(state, batch, key, config) -> metrics           optional
     value(state, observation) -> value                      optional: what is expected of the best action
 

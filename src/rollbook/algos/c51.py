@@ -27,6 +27,7 @@ from rollbook.algos.parts.value_diagnostics import Part, of_values
 from rollbook.errors import InvalidConfig
 
 LOOP = "off_policy"
+SHARES = True
 ACTIONS = "discrete"
 
 

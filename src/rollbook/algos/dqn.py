@@ -21,6 +21,7 @@ from rollbook.algos.parts.targets import copy_of, moved_when
 from rollbook.algos.parts.value_diagnostics import Part, of_values
 
 LOOP = "off_policy"
+SHARES = True
 ACTIONS = "discrete"
 
 

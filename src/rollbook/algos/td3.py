@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from rollbook.algos.parts.continuous import Critics, DeterministicActor, make_critics, make_deterministic_actor
-from rollbook.algos.parts.descent import descend, make_optimizer
+from rollbook.algos.parts.descent import descend, make_optimizer, mean_over_shares
 from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check
 from rollbook.algos.parts.networks import Activation, Array, Key, namespace
 from rollbook.algos.parts.replay import Batch
@@ -25,6 +25,7 @@ from rollbook.algos.parts.targets import copy_of, moved_towards
 from rollbook.algos.parts.value_diagnostics import Part, of_values
 
 LOOP = "off_policy"
+SHARES = True
 ACTIONS = "continuous"
 IMAGES = False
 
@@ -174,7 +175,7 @@ def _with_policy_update(state: State, batch: Batch, config: Config) -> State:
     return state._replace(
         actor=actor,
         actor_optimizer=optimizer,
-        actor_loss=loss,
+        actor_loss=mean_over_shares(loss),
         target_actor=moved_towards(state.target_actor, actor, config.tau),
         target_critic=moved_towards(state.target_critic, state.critic, config.tau),
     )

@@ -76,6 +76,7 @@ def _write_parameters(algorithm: str, formatter: click.HelpFormatter) -> None:
 @click.option("--capture-video", is_flag=True, help="Record an episode of the first seed at each evaluation.")
 @click.option("--workers", type=int, metavar="N", help="Seeds at the same time [default: a core each].")
 @click.option("--cores", type=int, metavar="N", help="Cores for a single seed [default: all].")
+@click.option("--shares", type=int, metavar="N", help="Parts of a batch, a core each [default: by cores and sizes].")
 @click.option("--task", metavar="TASK", help="[default: task in rollbook.toml, else the project's name]")
 @click.option("--tags", metavar="A,B", help="Tags of the runs.")
 @click.option("--notes", default="", help="Why these runs are made.")

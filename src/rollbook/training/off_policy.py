@@ -28,6 +28,7 @@ from rollbook.training.host_replay import FrameReplay, HostReplay, VectorReplay
 from rollbook.training.normaliser import make_normaliser
 from rollbook.training.on_policy import Episodes, Learner, Metrics, Report
 from rollbook.training.ring import fill, growing_rows
+from rollbook.training.shares import SharedUpdates, check_shares, how_many
 
 _INIT, _FIRST_EPISODES, _INSPECTION = 2**32 - 1, 2**32 - 2, 2**32 - 4  # in place of an iteration's number
 STEPS_AT_ONCE = 131_072  # that a compiled call has buffers for
@@ -109,16 +110,20 @@ class _OffPolicy:
 
     def _learn(self, algorithm: Any, batches: Batch, keys: Array) -> tuple[Any, Metrics]:
         """An update on each of the batches (updates, batch, ...); their metrics are means."""
+        algorithm, metrics = self._learn_each(algorithm, batches, keys)
+        return algorithm, {name: values.mean() for name, values in metrics.items()}
+
+    def _learn_each(self, algorithm: Any, batches: Batch, keys: Array) -> tuple[Any, Metrics]:
+        """The same with the metrics of each, (updates,)."""
 
         def update(state: Any, drawn: tuple[Batch, Array]) -> tuple[Any, Metrics]:
             batch, key = drawn
             return self.algorithm.update(state, batch, jax.random.wrap_key_data(key), self.config)
 
         if self.schedule.updates == 1:
-            one = jax.tree.map(lambda x: x[0], (batches, keys))
-            return update(algorithm, one)
-        algorithm, metrics = jax.lax.scan(update, algorithm, (batches, keys))
-        return algorithm, {name: values.mean() for name, values in metrics.items()}
+            algorithm, metrics = update(algorithm, jax.tree.map(lambda x: x[0], (batches, keys)))
+            return algorithm, {name: value[None] for name, value in metrics.items()}
+        return jax.lax.scan(update, algorithm, (batches, keys))
 
     def _look(self, learner: Learner, batch: Batch, key: Key) -> Metrics:
         metrics: Metrics = self.algorithm.inspect(learner.algorithm, batch, key, self.config)  # type: ignore[attr-defined]
@@ -297,7 +302,9 @@ class DeviceLoop(_OffPolicy):
 
 
 class HostLoop(_OffPolicy):
-    """Environments step in Python; acting is numpy or a compiled call, learning is one compiled call a round."""
+    """Environments step in Python; acting is numpy or a compiled call, learning is one compiled call a round, or on
+    several cores one an iteration.
+    """
 
     most_at_once = 1
 
@@ -309,8 +316,21 @@ class HostLoop(_OffPolicy):
         self._draw = jax.jit(self._chance)
         self._update = jax.jit(self._learn_flat, donate_argnums=0)
         self._compiled: Any = None
+        self._shared: SharedUpdates | None = None
         # A convolution is faster compiled than in numpy; a small network is not.
         self._act = jax.jit(self.algorithm.act) if self.spaces.image else self.algorithm.act
+
+    def learn_in_shares(self, wanted: int | None, devices: int) -> int | None:
+        """Of every batch: as many as are wanted, else as are worth it, a device each. None: images are not shared."""
+        if self.spaces.image:
+            return None
+        state = jax.eval_shape(lambda key: self.algorithm.init(key, self.spaces, self.config), self._key)
+        if wanted is None:
+            wanted = how_many(devices, self.config.batch_size, sum(leaf.size for leaf in jax.tree.leaves(state)))
+        check_shares(wanted, devices, self.config.batch_size)
+        if wanted > 1:
+            self._shared = SharedUpdates(self._learn_each, self.schedule, wanted, state, self._example())
+        return wanted
 
     def _make_replay(self) -> HostReplay:
         rows, envs = self.replay_rows, self.config.num_envs
@@ -333,7 +353,10 @@ class HostLoop(_OffPolicy):
         began = time.perf_counter()
         if self._compiled is None:
             chance = jax.device_get(self._draw(self._key, learner.iteration, np.float32(self.iterations)))
-            self._compiled = self._update.lower(learner.algorithm, self._example(), chance.keys[0]).compile()
+            if self._shared:
+                self._shared.compile(learner.algorithm, chance.keys)
+            else:
+                self._compiled = self._update.lower(learner.algorithm, self._example(), chance.keys[0]).compile()
             if self.spaces.image:
                 self._act(learner.algorithm.actor, self.envs.observation, chance.noise[0, 0])
         return time.perf_counter() - began
@@ -397,19 +420,37 @@ class HostLoop(_OffPolicy):
         chance = jax.device_get(self._draw(self._key, learner.iteration, np.float32(self.iterations)))
         algorithm = learner.algorithm
         episodes: list[tuple[int, Episode]] = []
-        metrics: list[Array] = []
-        update = self._compiled or self._update
-        for number in range(self.schedule.rounds):
-            acting = self._acting(algorithm)
+        metrics: list[Any] = []
+
+        def collect(number: int, actor: Any) -> None:
             if not self.spaces.image:
-                acting = jax.tree.map(np.asarray, acting)
+                actor = jax.tree.map(np.asarray, actor)
             behind = first + number * self.schedule.rows * self.config.num_envs
-            self._collect(acting, chance, number, behind, episodes)
-            if self.replay.added >= self._rows_to_start:
-                algorithm, values = update(algorithm, self._batches(chance.bits[number]), chance.keys[number])
+            self._collect(actor, chance, number, behind, episodes)
+
+        def batches(number: int, actor: Any) -> Any:
+            collect(number, actor)
+            return self._batches(chance.bits[number])
+
+        waiting, rounds = self._rounds_to_start(), self.schedule.rounds
+        for number in range(waiting):
+            collect(number, self._acting(algorithm))
+        if self._shared is None:
+            update = self._compiled or self._update
+            for number in range(waiting, rounds):
+                drawn = batches(number, self._acting(algorithm))
+                algorithm, values = update(algorithm, drawn, chance.keys[number])
                 metrics.append(values)
+        elif waiting < rounds:
+            algorithm, found = self._shared.run(algorithm, chance.keys, waiting, batches)
+            metrics = [*found.mean(axis=1)]
         learner = Learner(algorithm, learner.normaliser, learner.iteration + 1)
         return learner, self._report(episodes, metrics, first + self.steps_per_iteration)
+
+    def _rounds_to_start(self) -> int:
+        """Of an iteration, those that nothing is learned in, since the replay has too little."""
+        missing: int = -(-(self._rows_to_start - self.replay.added) // self.schedule.rows)
+        return min(max(missing - 1, 0), self.schedule.rounds)
 
     def _acting(self, algorithm: Any) -> Any:
         """The networks that choose actions."""

@@ -60,6 +60,7 @@ class Setup:
     init_from: str | None = None  # RUN or RUN@STEP, whose weights to begin with
     only: str | None = None  # the network to take from there, if not all
     cores: int | None = None  # that the process keeps to; results depend on it in their last bits
+    shares: int | None = None  # of a batch, each learned from on a core of its own; none: as many as are worth it
     config: Any
 
     def to_record(self, algo: str) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def train(
     """Train an algorithm of ours, or of a file, on an environment. `seed=` gives one record, `seeds=` a list.
 
     `options` are those of `rollbook train`: backend, eval_every, eval_episodes, checkpoint_every, keep_checkpoints,
-    max_episode_steps, capture_video, init_from, only.
+    max_episode_steps, capture_video, init_from, only, shares.
     """
     if seed is not None and seeds is not None:
         raise UsageError("both seed and seeds were given", "seed=1 for one run, seeds=[1, 2, 3] for several")
@@ -115,6 +115,7 @@ def train_one(
     use_compile_cache()
     # Before there is a run: what is wrong with the environment is then an error and no failed run.
     machine = _find_machine(setup, {} if machines is None else machines)
+    setup = dataclasses.replace(setup, shares=machine.shares)  # a resume has as many, whatever it runs on
     name = algorithm_name(setup.algorithm)
     with rollbook.start(
         labels.task,

@@ -24,6 +24,7 @@ from rollbook.training.environments import Environment, find_environment
 from rollbook.training.evaluate import Evaluation, Evaluator, host_policy
 from rollbook.training.on_policy import Report
 from rollbook.training.setup import Setup, load_algorithm
+from rollbook.training.shares import ask_for_devices
 
 _CALL_SECONDS = 0.5  # of a compiled call, so that progress, logs and Ctrl-C keep up
 _INSPECTIONS = 100  # of a training at verbosity debug
@@ -86,14 +87,18 @@ class Machine:
     environment: Environment
     loop: Loop
     evaluator: Evaluator
+    shares: int | None  # of a batch that are learned from at once; none: this loop knows no shares
 
 
 def make_machine(setup: Setup) -> Machine:
     config = setup.config
     algorithm = load_algorithm(setup.algorithm)
+    kind = getattr(algorithm, "LOOP", "on_policy")
+    in_shares = kind == "off_policy" and getattr(algorithm, "SHARES", False)
+    # Before the environment, which may use JAX.
+    devices = ask_for_devices(setup.shares, setup.cores, config.batch_size) if in_shares else 1
     environment = find_environment(setup.env, setup.backend, setup.max_episode_steps)
     _check_suitable(setup, algorithm, environment)
-    kind = getattr(algorithm, "LOOP", "on_policy")
     if kind not in _LOOPS:
         hint = " or ".join(f'LOOP = "{one}"' for one in _LOOPS)
         raise UnknownAlgorithm(f"{setup.algorithm} asks for the loop {kind!r}", f"there is {hint}")
@@ -101,13 +106,21 @@ def make_machine(setup: Setup) -> Machine:
     # Whole iterations: the last one may go a little beyond the steps that were asked for.
     iterations = -(-setup.steps // steps_per_iteration(config))
     shared = (algorithm, config, environment.spaces, setup.seed, iterations)
-    loop: Loop
+    loop: Any
+    shares = None
     if environment.backend == "device":
         loop = device_loop(environment.on_device(config.num_envs), *shared)
     else:
         loop = host_loop(environment.on_host(config.num_envs, setup.seed), *shared)
+        if in_shares:
+            shares = loop.learn_in_shares(setup.shares, devices)
     evaluator = Evaluator(algorithm, environment, setup.eval_episodes, setup.seed, getattr(config, "gamma", 1.0))
-    return Machine(algorithm, environment, loop, evaluator)
+    if shares is None and (setup.shares or 1) > 1:
+        raise UsageError(
+            f"shares is {setup.shares}, and {setup.algorithm} on {setup.env} ({environment.backend}) learns in one",
+            "leave out --shares",
+        )
+    return Machine(algorithm, environment, loop, evaluator, shares)
 
 
 _LOOPS: Mapping[str, tuple[Callable[[Any], int], Any, Any]] = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -56,17 +57,39 @@ def cross_entropy(target: Array, log_probabilities: Array) -> Array:
     return -(target * log_probabilities).sum(-1)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
 def quantile_huber(quantiles: Array, target: Array, kappa: float) -> Array:
     """(batch,) from (batch, quantiles) and (batch, samples): Dabney et al. 2018, equation 10.
 
     The sum over quantiles of the mean over samples of the target. `kappa` is where the square becomes a line; with 0
     it is the plain quantile loss. Divided by kappa, as in the authors' next paper (implicit quantile networks): the
-    line's slope is then the same for every kappa.
+    line's slope is then the same for every kappa. The target is a constant: it has no gradient. That of the quantiles
+    is by hand, since autodiff keeps every pair of a quantile and a sample for it.
     """
-    count = quantiles.shape[-1]
-    middle = (jnp.arange(count) + 0.5) / count
-    error = target[:, None, :] - quantiles[:, :, None]  # (batch, quantiles, samples)
+    error, weight = _pairs(quantiles, target)
     size = jnp.abs(error)
     huber = size if kappa == 0 else jnp.where(size <= kappa, 0.5 * jnp.square(error) / kappa, size - 0.5 * kappa)
-    weight = jnp.abs(middle[:, None] - (error < 0))
-    return (weight * huber).mean(-1).sum(-1)
+    return (weight * huber).sum(1).sum(-1) / target.shape[-1]
+
+
+def _pairs(quantiles: Array, target: Array) -> tuple[Array, Array]:
+    """The error of each with each sample, (batch, samples, quantiles), and its weight."""
+    count = quantiles.shape[-1]
+    middle = (np.arange(count, dtype=np.float32) + 0.5) / count
+    error = target[:, :, None] - quantiles[:, None, :]
+    return error, jnp.abs(middle - (error < 0))
+
+
+def _huber_forward(quantiles: Array, target: Array, kappa: float) -> tuple[Array, tuple[Array, Array]]:
+    error, weight = _pairs(quantiles, target)
+    slope = jnp.sign(error) if kappa == 0 else jnp.clip(error / kappa, -1, 1)
+    slopes = -(weight * slope).sum(1) / target.shape[-1]  # (batch, quantiles)
+    return quantile_huber(quantiles, target, kappa), (slopes, jnp.zeros_like(target))
+
+
+def _huber_backward(_: float, slopes: tuple[Array, Array], by_loss: Array) -> tuple[Array, Array]:
+    by_quantiles, nothing = slopes
+    return by_loss[:, None] * by_quantiles, nothing
+
+
+quantile_huber.defvjp(_huber_forward, _huber_backward)

@@ -1,0 +1,207 @@
+"""Updates on several cores, each of which learns from a share of every batch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_rules_of_training import assert_same
+
+import rollbook
+from rollbook.algos import ddpg
+from rollbook.algos.parts.spaces import Spaces
+from rollbook.errors import UsageError
+from rollbook.training.host import HostEnvs
+from rollbook.training.off_policy import HostLoop
+from rollbook.training.shares import SharedUpdates, _Words, check_shares, how_many
+
+SPACES = Spaces(observation=(3,), discrete=False, actions=1, low=(-2.0,), high=(2.0,))
+CONFIG = ddpg.Config(learning_starts=50, log_every=40, batch_size=16, hidden_sizes=(8,))
+SMALL = ["--learning-starts", "100", "--log-every", "100", "--batch-size", "16", "--hidden-sizes", "16"]
+
+
+class Breaks(gymnasium.Wrapper[Any, Any, Any, Any]):
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 70:
+            raise OSError("the simulator is gone")
+        return super().step(action)
+
+
+def loop_on(make: Any, shared: bool) -> HostLoop:
+    loop = HostLoop(HostEnvs(make, 1, 1), ddpg, CONFIG, SPACES, 1, 3)
+    if shared:
+        state = jax.eval_shape(lambda key: ddpg.init(key, SPACES, CONFIG), jax.random.key(0))
+        loop._shared = SharedUpdates(loop._learn_each, loop.schedule, 1, state, loop._example())
+    return loop
+
+
+def pendulum() -> Any:
+    return gymnasium.make("Pendulum-v1")
+
+
+def test_a_program_that_asks_for_its_batches_learns_what_one_does_that_is_given_them() -> None:
+    reports = []
+    for shared in (False, True):
+        loop = loop_on(pendulum, shared)
+        learner = loop.start()
+        loop.compile(learner)
+        for _ in range(3):
+            learner, report = loop.advance(learner, 1)
+        reports.append((learner, report))
+
+    (given, given_report), (asking, asking_report) = reports
+    for one, other in zip(jax.tree.leaves(given), jax.tree.leaves(asking), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert given_report.metrics.keys() == asking_report.metrics.keys()
+    for name, values in given_report.metrics.items():
+        np.testing.assert_allclose(values, asking_report.metrics[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_learning_starts_in_the_middle_of_an_iteration(shared: bool) -> None:
+    loop = loop_on(pendulum, shared)
+    learner = loop.start()
+
+    learner, first = loop.advance(learner, 1)
+    learner, _ = loop.advance(learner, 1)
+
+    assert first.metric_steps == []
+    assert int(learner.algorithm.updates) == 80 - CONFIG.learning_starts + 1
+
+
+def test_what_an_environment_raises_reaches_the_caller_and_nothing_hangs() -> None:
+    loop = loop_on(lambda: Breaks(pendulum()), shared=True)
+    learner, _ = loop.advance(loop.start(), 1)
+
+    with pytest.raises(OSError, match="the simulator is gone"):
+        loop.advance(learner, 1)
+
+    learner, _ = loop.advance(loop.start(), 1)  # and it can be used again
+    assert int(learner.iteration) == 1
+
+
+def test_minima_and_maxima_of_shares_are_those_of_the_whole() -> None:
+    shared = loop_on(pendulum, shared=True)._shared
+    assert shared is not None
+    shared.names = ["losses/q_max", "losses/q_mean", "losses/q_min"]
+
+    folded = shared._folded(np.array([[[[1.0, 2.0, -3.0]]], [[[5.0, 4.0, -1.0]]]], np.float32))
+
+    assert folded.tolist() == [[[5.0, 3.0, -3.0]]]
+
+
+def test_words_hold_arrays_of_all_kinds() -> None:
+    rng = np.random.default_rng(0)
+    tree = {
+        "numbers": rng.normal(size=(2, 3)).astype(np.float32),
+        "flags": rng.random((2, 3)) < 0.5,
+        "choices": rng.integers(-5, 5, (2, 3)).astype(np.int32),
+        "pixels": rng.integers(0, 256, (2, 3, 5)).astype(np.uint8),
+    }
+    words = _Words(tree)
+    written = np.zeros(words.count, np.uint32)
+
+    words.write(written, tree)
+    read = words.read(jnp.asarray(written))
+
+    for name, array in tree.items():
+        assert read[name].dtype == array.dtype
+        np.testing.assert_array_equal(read[name], array)
+
+
+@pytest.mark.parametrize(
+    ("devices", "batch", "numbers", "shares"),
+    [(1, 256, 800_000, 1), (2, 256, 800_000, 2), (2, 256, 5_000, 1), (2, 128, 800_000, 1), (3, 256, 800_000, 2),
+     (8, 512, 800_000, 4)],
+)  # fmt: skip
+def test_shares_are_equal_and_have_enough_to_do(devices: int, batch: int, numbers: int, shares: int) -> None:
+    assert how_many(devices, batch, numbers) == shares
+
+
+@pytest.mark.parametrize(("wanted", "devices"), [(3, 4), (0, 2), (2, 1)])
+def test_shares_that_cannot_be_are_refused(wanted: int, devices: int) -> None:
+    with pytest.raises(UsageError, match=f"shares is {wanted}"):
+        check_shares(wanted, devices, 16)
+
+
+def test_algorithms_without_shares_refuse_them(book: Path) -> None:
+    with pytest.raises(UsageError, match="shares is 2, and ppo on CartPole-v1"):
+        rollbook.train("ppo", "CartPole-v1", steps=100, shares=2, book=book)
+
+
+# ---- two devices, which a process must ask for before it uses JAX ---------------------------------------------------
+
+SAME_UPDATE = """
+import importlib, sys
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+from rollbook.algos.parts.descent import SHARES
+from rollbook.algos.parts.replay import Batch
+from rollbook.algos.parts.spaces import Spaces
+
+jax.random.normal = lambda key, shape=(), dtype=jnp.float32: jnp.full(shape, 0.3)  # shares draw noise of their own
+for name in sys.argv[1:]:
+    algorithm = importlib.import_module(f"rollbook.algos.{name}")
+    discrete = algorithm.ACTIONS == "discrete"
+    spaces = Spaces(observation=(4,), discrete=discrete, actions=2)
+    config = algorithm.Config(batch_size=8, hidden_sizes=(16,), max_grad_norm=0.1)
+    state, rng = algorithm.init(jax.random.key(0), spaces, config), np.random.default_rng(0)
+    numbers = lambda *shape: rng.normal(size=(8, *shape)).astype(np.float32)
+    action = rng.integers(0, 2, 8).astype(np.int32) if discrete else np.tanh(numbers(2))
+    batch = Batch(numbers(4), action, numbers(), rng.random(8) < 0.3, numbers(4), np.full(8, 0.9, np.float32))
+
+    def updates(state, batch):
+        for number in range(3):
+            state, metrics = algorithm.update(state, batch, jax.random.key(number), config)
+        return state
+
+    whole = jax.jit(updates)(state, batch)
+    mesh = Mesh(np.array(jax.devices()), (SHARES,))
+    split = jax.jit(jax.shard_map(updates, mesh=mesh, in_specs=(P(), P(SHARES)), out_specs=P(), check_vma=False))
+    split = split(state, batch)
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(split), strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other.addressable_data(0)), rtol=2e-4, atol=2e-6)
+        np.testing.assert_array_equal(other.addressable_data(0), other.addressable_data(1))
+"""
+
+
+def test_a_batch_in_shares_teaches_what_the_whole_batch_does() -> None:
+    algorithms = ["ddpg", "td3", "sac", "dqn", "c51", "qrdqn"]
+
+    done = subprocess.run([sys.executable, "-c", SAME_UPDATE, *algorithms], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+
+
+def command(*arguments: str) -> Any:
+    done = subprocess.run([sys.executable, "-m", "rollbook", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_run_in_shares_goes_on_exactly_and_says_in_how_many(book: Path) -> None:
+    train = ["train", "sac", "Pendulum-v1", "--preset", "none", "--backend", "host", "--eval-every", "0", *SMALL]
+    on = ["--book", str(book), "--json"]
+    whole = json.loads(command(*train, "--steps", "600", "--shares", "2", *on).stdout)[0]
+    part = json.loads(command(*train, "--steps", "300", "--shares", "2", *on).stdout)[0]
+
+    command("resume", part["run_id"], "--steps", "+300", "--book", str(book))
+
+    opened = rollbook.open(book)
+    first, second = opened.run(whole["run_id"]), opened.run(part["run_id"])
+    assert first.config["shares"] == 2
+    assert "--shares 2" in first.command
+    assert_same(first, second)
