@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rollbook.algos import c51, ddpg, dqn, ppo, qrdqn, sac, td3, trpo, vpg
 from rollbook.algos.parts.actor_critic import explained_variance, make_actor, make_critic
+from rollbook.algos.parts.continuous import DeterministicActor
 from rollbook.algos.parts.distributions import Categorical, Gaussian, draw_noise
 from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check, fields_of
 from rollbook.algos.parts.gae import advantages
@@ -60,6 +61,16 @@ def test_advantages_are_the_sum_of_their_definition(seed: int, gamma: float, gae
 
     expected = by_definition(reward, value, next_value, terminated, truncated, gamma, gae_lambda)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+# ---- networks -----------------------------------------------------------------------------------------------------
+
+
+def test_networks_of_different_kinds_have_different_structures() -> None:
+    """JAX's caches would else give one for the other, now and then."""
+    structures = [jax.tree.structure(kind(1.0, 2.0)) for kind in (dqn.QNetwork, DeterministicActor)]
+
+    assert structures[0] != structures[1]
 
 
 # ---- distributions ------------------------------------------------------------------------------------------------

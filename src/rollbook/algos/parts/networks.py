@@ -30,6 +30,11 @@ def network(kind: type[T]) -> type[T]:
 
     An Equinox module would do as well, but reading its attributes took half of the actor's time in numpy (ADR 8).
     """
+    # JAX 0.10 takes structures of different dataclasses with as many fields for equal, and its caches then sometimes
+    # give one network for another: a static field tells them apart.
+    kind.__annotations__["_name"] = str
+    name: str = field(default=f"{kind.__module__}.{kind.__qualname__}", repr=False, metadata={"static": True})
+    kind._name = name  # type: ignore[attr-defined]
     return jax.tree_util.register_dataclass(dataclass(frozen=True)(kind))
 
 
