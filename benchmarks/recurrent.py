@@ -1,10 +1,12 @@
-"""How fast algorithms with a memory train: Rollbook beside skrl's recurrent agents and plain torch, on the same work.
+"""How fast algorithms with a memory train: Rollbook beside skrl's recurrent agents, offpcc and plain torch.
 
 The work is that of offpcc: whole episodes of 200 steps through LSTMs of 256 units, 10 episodes an update, an update a
 step. Actor and critics have encoders of their own. skrl's sequences may begin anywhere; it is spared looking for ends
-of episodes within them. Torch is `nn.LSTM` and autograd with nothing around them but a replay: what one would write.
+of episodes within them. Of offpcc, from a checkout of it, its algorithms, replay and acting are used as they are. Torch
+is `nn.LSTM` and autograd with nothing around them but a replay: what one would write.
 
-    python benchmarks/recurrent.py --peers peers/bin/python --write    # an environment with torch, skrl and gymnasium
+    peers/bin/pip install torch==2.13.0 skrl gymnasium gin-config
+    python benchmarks/recurrent.py --peers peers/bin/python --offpcc ../offpcc --write
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ UNITS, EPISODES, LENGTH = 256, 10, 200
 START = EPISODES * LENGTH  # steps before the first update
 UPDATES = 40
 ALGORITHMS = {"rsac": "sac", "rtd3": "td3"}
-TIMES = 1.5  # as fast as each peer
+TIMES = 1.5  # as fast as each library that offers these algorithms
+LIBRARIES = ("rollbook", "skrl", "offpcc", "torch")
 
 
 # ---- workers: one training each, in a process of its own -------------------------------------------------------------
@@ -49,7 +52,7 @@ def our_rate(algo: str, folder: Path, learning_starts: int, steps: int) -> float
     }  # fmt: skip
     setup = make_setup(
         algo, "pendulum-p-v0", steps=steps, preset="none", sources=[config], eval_every=0, checkpoint_every=0,
-        no_save_replay=True,
+        no_save_replay=True, cores=len(os.sched_getaffinity(0)),
     )  # fmt: skip
     seen: list[tuple[int, float]] = []
 
@@ -163,6 +166,43 @@ def train_skrl(algo: str) -> dict[str, float]:
     return {"steps_per_second": (UPDATES - 2) / (time.perf_counter() - began)}
 
 
+def train_offpcc(algo: str, checkout: Path) -> dict[str, float]:
+    """Its algorithms, replay and way of acting; its own loop needs a tracker's account and a Gym that is gone."""
+    import importlib
+    import types
+
+    import numpy as np
+
+    sys.path.insert(0, str(checkout / "offpcc"))
+    sys.modules["kornia"] = types.ModuleType("kornia")  # for images, which are not used here
+    gin = importlib.import_module("gin")
+    name = "RecurrentSAC" if algo == "rsac" else "RecurrentTD3"
+    algorithms = importlib.import_module("algorithms_recurrent")
+    replay_of = importlib.import_module("basics.replay_buffer_recurrent").RecurrentReplayBuffer
+    gin.bind_parameter("basics.summarizer.Summarizer.num_layers", 1)
+    gin.bind_parameter("basics.actors_and_critics.make_MLP.hidden_dimensions", (UNITS,))
+    agent = getattr(algorithms, name)(input_dim=2, action_dim=1, hidden_dim=UNITS)
+    replay = replay_of(o_dim=2, a_dim=1, max_episode_len=LENGTH, capacity=10 * EPISODES, batch_size=EPISODES)
+    env = pendulum_without_velocity()
+    rng = np.random.default_rng(0)
+    observation, _ = env.reset(seed=1)
+    began = 0.0
+    for step in range(START + UPDATES):
+        if step == START + 2:
+            began = time.perf_counter()
+        learning = step >= START
+        action = agent.act(observation, deterministic=False) if learning else rng.uniform(-1, 1, 1)
+        following, reward, terminated, truncated, _ = env.step(2 * action)
+        replay.push(observation, action, reward, following, terminated, truncated)
+        observation = following
+        if truncated:
+            observation, _ = env.reset()
+            agent.reinitialize_hidden()
+        if learning:
+            agent.update_networks(replay.sample())
+    return {"steps_per_second": (UPDATES - 2) / (time.perf_counter() - began)}
+
+
 def train_torch(algo: str) -> dict[str, float]:
     import torch
     from torch import nn
@@ -257,20 +297,20 @@ def train_torch(algo: str) -> dict[str, float]:
 # ---- the parent process ----------------------------------------------------------------------------------------------
 
 
-def measure(python: str, library: str, algo: str, threads: int) -> dict[str, float]:
-    command = [python, __file__, "--worker", library, "--algo", algo]
+def measure(library: str, algo: str, threads: int, options: Any) -> dict[str, float]:
+    python = sys.executable if library == "rollbook" else options.peers
+    command = [python, __file__, "--worker", library, "--algo", algo, "--offpcc", str(options.offpcc)]
     return ask_worker(command, threads, f"{library} on {algo}")
 
 
-def measure_in_turns(algo: str, peers: str, rounds: int) -> dict[str, dict[str, float]]:
+def measure_in_turns(algo: str, options: Any) -> dict[str, dict[str, float]]:
     """The best of as many tries of each, taken in turns; peers with one thread and with all."""
     tries: dict[str, list[dict[str, float]]] = {}
-    for _ in range(rounds):
+    for _ in range(options.rounds):
         for threads in (1, os.cpu_count() or 1):
-            for library in ("rollbook", "skrl", "torch"):
+            for library in LIBRARIES:
                 print(f"measuring {algo}: {library}", file=sys.stderr)
-                python = sys.executable if library == "rollbook" else peers
-                tries.setdefault(library, []).append(measure(python, library, algo, threads))
+                tries.setdefault(library, []).append(measure(library, algo, threads, options))
     return {library: max(answers, key=lambda answer: answer["steps_per_second"]) for library, answers in tries.items()}
 
 
@@ -281,20 +321,21 @@ left of our step when nothing is learned: acting, the environment and the replay
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", metavar="PYTHON", help="of an environment with torch, skrl and gymnasium")
+    parser.add_argument("--peers", metavar="PYTHON", help="of an environment with torch, skrl, gin and gymnasium")
+    parser.add_argument("--offpcc", type=Path, metavar="PATH", help="a checkout of offpcc, run by --peers")
     parser.add_argument("--rounds", type=int, default=2, help="tries of every library with every number of threads")
     parser.add_argument("--write", action="store_true", help="save benchmarks/results/recurrent.md")
-    parser.add_argument("--worker", choices=["rollbook", "skrl", "torch"], help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=LIBRARIES, help=argparse.SUPPRESS)
     parser.add_argument("--algo", choices=[*ALGORITHMS], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        print(json.dumps(answer_as_worker(options.worker, options.algo)), flush=True)
+        print(json.dumps(answer_as_worker(options.worker, options.algo, options.offpcc)), flush=True)
         return
-    if not options.peers:
-        parser.error("--peers is needed: there is nothing to compare with")
+    if not (options.peers and options.offpcc):
+        parser.error("--peers and --offpcc are needed: there is nothing to compare with")
     rows, targets = [], []
     for algo in ALGORITHMS:
-        results = measure_in_turns(algo, options.peers, options.rounds)
+        results = measure_in_turns(algo, options)
         ours = results["rollbook"]
         for library, result in results.items():
             times = ours["steps_per_second"] / result["steps_per_second"]
@@ -302,7 +343,7 @@ def main() -> None:
                 "" if library != "rollbook" else f"{ours['acting_ms']:.2f} of {1000 / ours['steps_per_second']:.0f} ms"
             )
             rows.append([algo, library, three_digits(result["steps_per_second"]), f"{times:.2f}", share])
-            if library != "rollbook":
+            if library in ("skrl", "offpcc"):
                 figure = f"{algo}: times as fast as {library}"
                 targets.append(Target(figure=figure, limit=TIMES, measured=times, unit="x", at_least=True))
     header = ["algorithm", "library", "steps/s", "ours, times as fast", "without updates"]
@@ -312,10 +353,12 @@ def main() -> None:
     publish("recurrent", text, write=options.write)
 
 
-def answer_as_worker(library: str, algo: str) -> dict[str, float]:
+def answer_as_worker(library: str, algo: str, offpcc: Path) -> dict[str, float]:
     if library == "rollbook":
         with tempfile.TemporaryDirectory(prefix="rollbook-") as folder:
             return train_rollbook(algo, Path(folder))
+    if library == "offpcc":
+        return train_offpcc(algo, offpcc)
     return train_skrl(algo) if library == "skrl" else train_torch(algo)
 
 

@@ -143,7 +143,7 @@ def slow_losses(algorithm: Any, state: Any, batch: Any, config: Any) -> tuple[fl
     shape = (len(batch.begins), BATCH, 2)
     target_key, actor_key = jax.random.split(KEY)
     target_noise, actor_noise = (np.asarray(jax.random.normal(key, shape)) for key in (target_key, actor_key))
-    smoothing = np.asarray(jax.random.normal(KEY, (shape[0] - 1, *shape[1:])))
+    smoothing = np.asarray(jax.random.normal(KEY, shape))[1:]
     of_critic, of_actor, of_alpha, count = 0.0, 0.0, 0.0, 0
 
     def sample(mean: Any, log_std: Any, noise: Any) -> tuple[Any, float]:

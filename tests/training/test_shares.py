@@ -16,7 +16,7 @@ import pytest
 from test_rules_of_training import assert_same
 
 import rollbook
-from rollbook.algos import ddpg
+from rollbook.algos import ddpg, rsac
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.errors import UsageError
 from rollbook.training.host import HostEnvs
@@ -91,16 +91,6 @@ def test_what_an_environment_raises_reaches_the_caller_and_nothing_hangs() -> No
     assert int(learner.iteration) == 1
 
 
-def test_minima_and_maxima_of_shares_are_those_of_the_whole() -> None:
-    shared = loop_on(pendulum, shared=True)._shared
-    assert shared is not None
-    shared.names = ["losses/q_max", "losses/q_mean", "losses/q_min"]
-
-    folded = shared._folded(np.array([[[[1.0, 2.0, -3.0]]], [[[5.0, 4.0, -1.0]]]], np.float32))
-
-    assert folded.tolist() == [[[5.0, 3.0, -3.0]]]
-
-
 def test_words_hold_arrays_of_all_kinds() -> None:
     rng = np.random.default_rng(0)
     tree = {
@@ -126,7 +116,15 @@ def test_words_hold_arrays_of_all_kinds() -> None:
      (8, 512, 800_000, 4)],
 )  # fmt: skip
 def test_shares_are_equal_and_have_enough_to_do(devices: int, batch: int, numbers: int, shares: int) -> None:
-    assert how_many(devices, batch, numbers) == shares
+    config, state = ddpg.Config(batch_size=batch), [np.zeros(numbers)]
+
+    assert how_many(devices, config, state) == shares
+
+
+def test_a_share_of_sequences_counts_all_their_steps() -> None:
+    config, state = rsac.Config(batch_size=10, sequence_length=200), [np.zeros(100_000)]
+
+    assert how_many(2, config, state) == 2
 
 
 @pytest.mark.parametrize(("wanted", "devices"), [(3, 4), (0, 2), (2, 1)])
@@ -147,31 +145,46 @@ import importlib, sys
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import jax.numpy as jnp, numpy as np
-from jax.sharding import Mesh, PartitionSpec as P
-from rollbook.algos.parts.descent import SHARES
 from rollbook.algos.parts.replay import Batch
+from rollbook.algos.parts.sequences import Sequences
 from rollbook.algos.parts.spaces import Spaces
+from rollbook.training.shares import Cores, over_shares, own_share
 
 jax.random.normal = lambda key, shape=(), dtype=jnp.float32: jnp.full(shape, 0.3)  # shares draw noise of their own
 for name in sys.argv[1:]:
-    algorithm = importlib.import_module(f"rollbook.algos.{name}")
-    discrete = algorithm.ACTIONS == "discrete"
+    algorithm, rng = importlib.import_module(f"rollbook.algos.{name}"), np.random.default_rng(0)
+    numbers = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    discrete, memory = algorithm.ACTIONS == "discrete", algorithm.LOOP == "recurrent"
     spaces = Spaces(observation=(4,), discrete=discrete, actions=2)
-    config = algorithm.Config(batch_size=8, hidden_sizes=(16,), max_grad_norm=0.1)
-    state, rng = algorithm.init(jax.random.key(0), spaces, config), np.random.default_rng(0)
-    numbers = lambda *shape: rng.normal(size=(8, *shape)).astype(np.float32)
-    action = rng.integers(0, 2, 8).astype(np.int32) if discrete else np.tanh(numbers(2))
-    batch = Batch(numbers(4), action, numbers(), rng.random(8) < 0.3, numbers(4), np.full(8, 0.9, np.float32))
+    config = dict(batch_size=8, hidden_sizes=(16,), max_grad_norm=0.1)
+    if memory:  # shares have different numbers of real steps
+        config = algorithm.Config(**config, sequence_length=5, units=8)
+        real = rng.random((5, 8)) < np.linspace(0.2, 1, 8)
+        batch = Sequences(
+            numbers(6, 8, 4), np.tanh(numbers(6, 8, 2)), numbers(6, 8), rng.random((6, 8)) < 0.2,
+            rng.random((5, 8)) < 0.2, real, numbers(8, 0),
+        )
+    else:
+        config = algorithm.Config(**config)
+        action = rng.integers(0, 2, 8).astype(np.int32) if discrete else np.tanh(numbers(8, 2))
+        ends, discount = rng.random(8) < 0.3, np.full(8, 0.9, np.float32)
+        batch = Batch(numbers(8, 4), action, numbers(8), ends, numbers(8, 4), discount)
+    state = algorithm.init(jax.random.key(0), spaces, config)
 
     def updates(state, batch):
         for number in range(3):
             state, metrics = algorithm.update(state, batch, jax.random.key(number), config)
-        return state
+        return state, over_shares(metrics)
+
+    def updates_on_a_share(state, batch):
+        if memory:
+            return updates(state, Sequences(*own_share(batch[:-1], axis=1), own_share(batch.memory, axis=0)))
+        return updates(state, own_share(batch, axis=0))
 
     whole = jax.jit(updates)(state, batch)
-    mesh = Mesh(np.array(jax.devices()), (SHARES,))
-    split = jax.jit(jax.shard_map(updates, mesh=mesh, in_specs=(P(), P(SHARES)), out_specs=P(), check_vma=False))
-    split = split(state, batch)
+    split = jax.jit(Cores(2).run(updates_on_a_share))(state, batch)
+    assert whole[1].keys() == split[1].keys()
+    whole[1].pop("losses/real_share", None), split[1].pop("losses/real_share", None)
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(split), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other.addressable_data(0)), rtol=2e-4, atol=2e-6)
         np.testing.assert_array_equal(other.addressable_data(0), other.addressable_data(1))
@@ -179,7 +192,7 @@ for name in sys.argv[1:]:
 
 
 def test_a_batch_in_shares_teaches_what_the_whole_batch_does() -> None:
-    algorithms = ["ddpg", "td3", "sac", "dqn", "c51", "qrdqn"]
+    algorithms = ["ddpg", "td3", "sac", "dqn", "c51", "qrdqn", "rdpg", "rtd3", "rsac"]
 
     done = subprocess.run([sys.executable, "-c", SAME_UPDATE, *algorithms], capture_output=True, text=True)
 
@@ -192,11 +205,31 @@ def command(*arguments: str) -> Any:
     return done
 
 
-def test_a_run_in_shares_goes_on_exactly_and_says_in_how_many(book: Path) -> None:
-    train = ["train", "sac", "Pendulum-v1", "--preset", "none", "--backend", "host", "--eval-every", "0", *SMALL]
-    on = ["--book", str(book), "--json"]
-    whole = json.loads(command(*train, "--steps", "600", "--shares", "2", *on).stdout)[0]
-    part = json.loads(command(*train, "--steps", "300", "--shares", "2", *on).stdout)[0]
+SEQUENCES = [
+    "--learning-starts",
+    "100",
+    "--log-every",
+    "100",
+    "--batch-size",
+    "4",
+    "--units",
+    "8",
+    "--sequence-length",
+    "10",
+]
+WORKS = {
+    "host": ["sac", "Pendulum-v1", "--backend", "host", *SMALL],
+    "device": ["sac", "Pendulum-v1", "--backend", "device", *SMALL],
+    "memory": ["rtd3", "pendulum-p-v0", "--sequence-length", "10", *SEQUENCES],
+}
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_a_run_in_shares_goes_on_exactly_and_says_in_how_many(book: Path, work: str) -> None:
+    train = ["train", *WORKS[work], "--preset", "none", "--eval-every", "300", "--eval-episodes", "2"]
+    train += ["--shares", "2", "--book", str(book), "--json"]
+    whole = json.loads(command(*train, "--steps", "600").stdout)[0]
+    part = json.loads(command(*train, "--steps", "300").stdout)[0]
 
     command("resume", part["run_id"], "--steps", "+300", "--book", str(book))
 

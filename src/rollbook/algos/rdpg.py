@@ -49,6 +49,7 @@ from rollbook.algos.parts.targets import copy_of, moved_towards
 from rollbook.algos.parts.value_diagnostics import Part
 
 LOOP = "recurrent"
+SHARES = True
 ACTIONS = "continuous"
 
 
@@ -184,8 +185,8 @@ def bellman_target(state: State, features: Features, batch: Sequences, config: C
     """Reward plus the discounted value of the target policy's action, by the target critic, of what is seen next
     (algorithm 1); (time, batch).
     """
-    action = state.target_actor.policy(features.target_actor[1:])
-    value = state.target_critic([x[1:] for x in features.target_critic], action)[0]
+    action = state.target_actor.policy(features.target_actor)
+    value = state.target_critic(features.target_critic, action)[0, 1:]
     # A time limit is not the end of the task: only termination cuts the future off.
     target: Array = batch.reward + config.gamma * jnp.where(batch.terminated, 0.0, value)
     return target
@@ -193,13 +194,13 @@ def bellman_target(state: State, features: Features, batch: Sequences, config: C
 
 def critic_loss(critic: Critics, features: list[Array], batch: Sequences, target: Array) -> tuple[Array, Array]:
     """Over real steps; also the values, (1, time, batch)."""
-    q = critic([x[:-1] for x in features], batch.action)
+    q = critic(features, batch.action_padded)[:, :-1]
     return mean_of_real(jnp.square(q - target), batch.real).sum(), q
 
 
 def actor_loss(action: Array, critic: Critics, features: list[Array], batch: Sequences) -> Array:
     """Over real steps. Its gradient is the negated deterministic policy gradient."""
-    return -mean_of_real(value_of(critic.members[0], features[0][:-1], action[:-1]), batch.real)
+    return -mean_of_real(value_of(critic.members[0], features[0], action)[:-1], batch.real)
 
 
 class Losses(NamedTuple):

@@ -53,6 +53,7 @@ from rollbook.algos.parts.targets import copy_of, moved_towards
 from rollbook.algos.parts.value_diagnostics import Part
 
 LOOP = "recurrent"
+SHARES = True
 ACTIONS = "continuous"
 
 _LOG_STD = (-20.0, 2.0)  # the authors' limits
@@ -219,8 +220,7 @@ def soft_target(
 ) -> Array:  # (time, batch)
     """Reward plus the discounted soft value of what is seen next."""
     action, log_prob = policy.sample_with_log_prob(jax.random.normal(key, policy.mean.shape))
-    value = state.target_critic([x[1:] for x in target], action[1:]).min(axis=0)
-    value = value - jnp.exp(state.log_alpha) * log_prob[1:]
+    value = (state.target_critic(target, action).min(axis=0) - jnp.exp(state.log_alpha) * log_prob)[1:]
     # A time limit is not the end of the task: only termination cuts the future off.
     soft: Array = batch.reward + config.gamma * jnp.where(batch.terminated, 0.0, value)
     return soft
@@ -228,7 +228,7 @@ def soft_target(
 
 def critic_loss(critic: Critics, features: list[Array], batch: Sequences, target: Array) -> tuple[Array, Array]:
     """Over real steps, summed over both critics; also their values, (2, time, batch)."""
-    q = critic([x[:-1] for x in features], batch.action)
+    q = critic(features, batch.action_padded)[:, :-1]
     return 0.5 * mean_of_real(jnp.square(q - target), batch.real).sum(), q
 
 
@@ -237,8 +237,8 @@ def actor_loss(
 ) -> tuple[Array, Array]:
     """Over real steps, with the smaller of both critics; also the log-probabilities of the actions."""
     action, log_prob = policy.sample_with_log_prob(jax.random.normal(key, policy.mean.shape))
-    q = critic([x[:-1] for x in features], action[:-1]).min(axis=0)
-    return mean_of_real(alpha * log_prob[:-1] - q, batch.real), log_prob[:-1]
+    q = critic(features, action).min(axis=0)
+    return mean_of_real((alpha * log_prob - q)[:-1], batch.real), log_prob[:-1]
 
 
 def alpha_loss(log_alpha: Array, log_prob: Array, real: Array, target_entropy: float) -> Array:

@@ -45,11 +45,13 @@ from rollbook.algos.parts.sequences import (
     smallest_of_real,
     steps_of_a_sequence,
 )
+from rollbook.algos.parts.shares import mean_over_shares
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.algos.parts.targets import copy_of, moved_towards
 from rollbook.algos.parts.value_diagnostics import Part
 
 LOOP = "recurrent"
+SHARES = True
 ACTIONS = "continuous"
 
 
@@ -204,11 +206,11 @@ def smoothed_target(state: State, features: Features, batch: Sequences, key: Key
     """Reward plus the discounted value of the target policy's action with noise, by the smaller of both targets, of
     what is seen next; (time, batch).
     """
-    action = state.target_actor.policy(features.target_actor[1:])
+    action = state.target_actor.policy(features.target_actor)
     noise = config.target_noise * jax.random.normal(key, action.shape)
     noise = jnp.clip(noise, -config.target_noise_limit, config.target_noise_limit)
     action = jnp.clip(action + noise, -1, 1)
-    value = state.target_critic([x[1:] for x in features.target_critic], action).min(axis=0)
+    value = state.target_critic(features.target_critic, action).min(axis=0)[1:]
     # A time limit is not the end of the task: only termination cuts the future off.
     target: Array = batch.reward + config.gamma * jnp.where(batch.terminated, 0.0, value)
     return target
@@ -216,13 +218,13 @@ def smoothed_target(state: State, features: Features, batch: Sequences, key: Key
 
 def critic_loss(critic: Critics, features: list[Array], batch: Sequences, target: Array) -> tuple[Array, Array]:
     """Over real steps, summed over both critics; also their values, (2, time, batch)."""
-    q = critic([x[:-1] for x in features], batch.action)
+    q = critic(features, batch.action_padded)[:, :-1]
     return mean_of_real(jnp.square(q - target), batch.real).sum(), q
 
 
 def actor_loss(action: Array, critic: Critics, features: list[Array], batch: Sequences) -> Array:
     """Over real steps. Its gradient is the negated deterministic policy gradient, by the first critic."""
-    return -mean_of_real(value_of(critic.members[0], features[0][:-1], action[:-1]), batch.real)
+    return -mean_of_real(value_of(critic.members[0], features[0], action)[:-1], batch.real)
 
 
 class Losses(NamedTuple):
@@ -297,7 +299,7 @@ def _with_both(state: State, batch: Sequences, key: Key, config: Config) -> tupl
     return state._replace(
         actor=actor,
         actor_optimizer=optimizer,
-        actor_loss=found.actor,
+        actor_loss=mean_over_shares(found.actor),
         target_actor=moved_towards(state.target_actor, actor, config.tau),
         target_critic=moved_towards(state.target_critic, state.critic, config.tau),
     ), found

@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import optax
 
 from rollbook.algos.parts.continuous import Critics, DeterministicActor, make_critics, make_deterministic_actor
-from rollbook.algos.parts.descent import descend, make_optimizer, mean_over_shares
+from rollbook.algos.parts.descent import descend, make_optimizer
 from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check
 from rollbook.algos.parts.networks import Activation, Array, Key, namespace
 from rollbook.algos.parts.replay import Batch
 from rollbook.algos.parts.schedule import Steps, check_schedule
+from rollbook.algos.parts.shares import mean_over_shares
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.algos.parts.targets import copy_of, moved_towards
 from rollbook.algos.parts.value_diagnostics import Part, of_values

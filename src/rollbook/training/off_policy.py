@@ -19,6 +19,7 @@ import numpy as np
 from rollbook.algos.parts.networks import Array, Key
 from rollbook.algos.parts.replay import Batch, Replay, Transition, add, empty, sample
 from rollbook.algos.parts.schedule import replay_rows, schedule_of
+from rollbook.algos.parts.shares import count_shares
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.book.growing import GrowingRows, SavedRows
 from rollbook.training.atari import AtariGame
@@ -28,7 +29,16 @@ from rollbook.training.host_replay import FrameReplay, HostReplay, VectorReplay
 from rollbook.training.normaliser import make_normaliser
 from rollbook.training.on_policy import Episodes, Learner, Metrics, Report
 from rollbook.training.ring import fill, growing_rows
-from rollbook.training.shares import SharedUpdates, check_shares, how_many
+from rollbook.training.shares import (
+    Cores,
+    SharedUpdates,
+    check_shares,
+    how_many,
+    on_one_device,
+    over_shares,
+    own_keys,
+    own_share,
+)
 
 _INIT, _FIRST_EPISODES, _INSPECTION = 2**32 - 1, 2**32 - 2, 2**32 - 4  # in place of an iteration's number
 STEPS_AT_ONCE = 131_072  # that a compiled call has buffers for
@@ -125,6 +135,16 @@ class _OffPolicy:
             return algorithm, {name: value[None] for name, value in metrics.items()}
         return jax.lax.scan(update, algorithm, (batches, keys))
 
+    def _how_many_shares(self, wanted: int | None, devices: int) -> int:
+        """Of every batch: as many as are wanted, else as are worth it, a device each."""
+        if wanted is None:
+            wanted = how_many(devices, self.config, self._shapes())
+        check_shares(wanted, devices, self.config.batch_size)
+        return wanted
+
+    def _shapes(self) -> Any:
+        return jax.eval_shape(lambda key: self.algorithm.init(key, self.spaces, self.config), self._key)
+
     def _look(self, learner: Learner, batch: Batch, key: Key) -> Metrics:
         metrics: Metrics = self.algorithm.inspect(learner.algorithm, batch, key, self.config)  # type: ignore[attr-defined]
         return metrics
@@ -161,6 +181,22 @@ class DeviceLoop(_OffPolicy):
         self._one, self._trained = jax.jit(self._iteration), jax.jit(self._train)
         self._compiled: Any = None
         self._newest: Replay | None = None
+        self._cores: Cores | None = None
+
+    def learn_in_shares(self, wanted: int | None, devices: int) -> int | None:
+        """Of every batch; how many they are."""
+        shares = self._how_many_shares(wanted, devices)
+        if shares > 1:
+            self._cores = Cores(shares)
+            self._advance = jax.jit(self._cores.run(self._several), donate_argnums=0)
+        return shares
+
+    def _put(self, x: Any) -> Any:
+        return x if self._cores is None else self._cores.put(x)
+
+    def _taken(self, x: Any) -> Any:
+        """For programs that run on one device."""
+        return x if self._cores is None else on_one_device(x)
 
     def start(self) -> DeviceState:
         key = jax.random.fold_in(self._key, _FIRST_EPISODES)
@@ -171,11 +207,13 @@ class DeviceLoop(_OffPolicy):
         """Seconds that it took; nothing the second time."""
         began = time.perf_counter()
         if self._compiled is None:
-            self._compiled = self._advance.lower(state, self._key, np.float32(0), np.int32(0)).compile()
+            state, key = self._put((state, self._key))
+            self._compiled = self._advance.lower(state, key, np.float32(0), np.int32(0)).compile()
         return time.perf_counter() - began
 
     def learner(self, state: DeviceState) -> Learner:
-        return state.learner
+        learner: Learner = self._taken(state.learner)
+        return learner
 
     def with_learner(self, state: DeviceState, learner: Learner) -> DeviceState:
         return state._replace(learner=learner)
@@ -213,8 +251,9 @@ class DeviceLoop(_OffPolicy):
         first, rows = int(state.learner.iteration), range(int(state.replay.first), int(state.replay.added))
         self._newest = None  # its memory is about to be written to
         advance = self._compiled or self._advance
-        state, report = advance(state, self._key, np.float32(self.iterations), np.int32(count))
-        self._newest = state.replay
+        state, key = self._put((state, self._key))
+        state, report = advance(state, key, np.float32(self.iterations), np.int32(count))
+        self._newest = self._taken(state.replay)
         episodes, metrics, trained = jax.device_get(report)
         return state, self._report(episodes, metrics, trained[:count] > 0, first, rows, count)
 
@@ -270,12 +309,18 @@ class DeviceLoop(_OffPolicy):
             one_round, (learner.algorithm, state.environment, state.replay), (drawn, world)
         )
         trained = ready.sum()
-        means = {name: values.sum() / jnp.maximum(trained, 1) for name, values in metrics.items()}
+        means = {
+            name: values.mean(axis=1).sum() / jnp.maximum(trained, 1) for name, values in over_shares(metrics).items()
+        }
         learner = Learner(algorithm, learner.normaliser, learner.iteration + 1)
         return state._replace(learner=learner, environment=environment, replay=replay), (episodes, means, trained)
 
     def _train(self, algorithm: Any, replay: Replay, chance: Drawn) -> tuple[Any, Metrics]:
-        return self._learn(algorithm, self._batches(replay, chance.bits), chance.keys)
+        """An update on each batch; metrics (updates,)."""
+        bits, keys = chance.bits, chance.keys
+        if count_shares() > 1:
+            bits, keys = own_share(bits, axis=1), own_keys(keys)
+        return self._learn_each(algorithm, self._batches(replay, bits), keys)
 
     def _batches(self, replay: Replay, bits: Array) -> Batch:
         return sample(replay, bits, n_step=self.config.n_step, gamma=self.config.gamma)
@@ -321,16 +366,13 @@ class HostLoop(_OffPolicy):
         self._act = jax.jit(self.algorithm.act) if self.spaces.image else self.algorithm.act
 
     def learn_in_shares(self, wanted: int | None, devices: int) -> int | None:
-        """Of every batch: as many as are wanted, else as are worth it, a device each. None: images are not shared."""
+        """Of every batch; how many they are. None: images are not shared."""
         if self.spaces.image:
             return None
-        state = jax.eval_shape(lambda key: self.algorithm.init(key, self.spaces, self.config), self._key)
-        if wanted is None:
-            wanted = how_many(devices, self.config.batch_size, sum(leaf.size for leaf in jax.tree.leaves(state)))
-        check_shares(wanted, devices, self.config.batch_size)
-        if wanted > 1:
-            self._shared = SharedUpdates(self._learn_each, self.schedule, wanted, state, self._example())
-        return wanted
+        shares = self._how_many_shares(wanted, devices)
+        if shares > 1:
+            self._shared = SharedUpdates(self._learn_each, self.schedule, shares, self._shapes(), self._example())
+        return shares
 
     def _make_replay(self) -> HostReplay:
         rows, envs = self.replay_rows, self.config.num_envs
@@ -443,7 +485,7 @@ class HostLoop(_OffPolicy):
                 metrics.append(values)
         elif waiting < rounds:
             algorithm, found = self._shared.run(algorithm, chance.keys, waiting, batches)
-            metrics = [*found.mean(axis=1)]
+            metrics = [*found]
         learner = Learner(algorithm, learner.normaliser, learner.iteration + 1)
         return learner, self._report(episodes, metrics, first + self.steps_per_iteration)
 

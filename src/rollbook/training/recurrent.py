@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollbook.algos.parts.networks import Array, Key
+from rollbook.algos.parts.networks import Array
 from rollbook.algos.parts.recurrent import follow, memory_to_store
 from rollbook.algos.parts.replay import Replay, Transition
 from rollbook.algos.parts.sequences import (
@@ -47,12 +47,12 @@ class _Remembering:
     algorithm: Any
     config: Any
     spaces: Spaces
-    _key: Key
+    _shapes: Any
 
     def _prepare(self, limit: int | None) -> None:
         config = self.config
         check_episodes_are_whole(config, limit)
-        shapes = jax.eval_shape(lambda key: self.algorithm.init(key, self.spaces, config), self._key)
+        shapes = self._shapes()
         self.sequence = {"steps": steps_of_a_sequence(config), "cut": config.sequences}
         self.memory_size: int = shapes.actor.encoder.memory_size
         self.stored_size = memory_to_store(shapes, config, config.start)
@@ -149,6 +149,9 @@ class HostLoop(_Remembering, off_policy.HostLoop):
     """Environments step in Python; acting is numpy or a compiled call, learning is one compiled call a round."""
 
     replay: Any
+
+    def learn_in_shares(self, wanted: int | None, devices: int) -> None:
+        """Not here."""
 
     def __init__(self, envs: HostEnvs, *args: Any) -> None:
         super().__init__(envs, *args)

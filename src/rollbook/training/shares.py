@@ -1,8 +1,9 @@
 """One update on several cores: each learns from a share of every batch, and their gradients are averaged.
 
 XLA's own threads make little of a second core: a product of 256 x 256 x 256 is over before another thread is awake. So
-a program runs on one device a core, through all rounds of an iteration, and asks for a batch in each. The thread that
-called it answers: environments are stepped where they were made, and an error of theirs is raised there.
+a program runs on one device a core. Where environments are functional, all of them do the same but for learning. Else
+the program goes through all rounds of an iteration and asks for a batch in each. The thread that called it answers:
+environments are stepped where they were made, and an error of theirs is raised there.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from jax.experimental.buffer_callback import buffer_callback
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from rollbook.algos.parts.descent import SHARES
 from rollbook.algos.parts.networks import Array
 from rollbook.algos.parts.schedule import Schedule
+from rollbook.algos.parts.shares import SHARES, count_shares
 from rollbook.errors import UsageError
 
 Learn = Callable[[Any, Any, Array], tuple[Any, dict[str, Array]]]  # state, batches, keys -> state, metrics (updates,)
@@ -33,12 +34,12 @@ _SMALLEST_WORK = 8e6  # steps x numbers of the state: with less, waiting for eac
 # into one array is slow then. XLA fuses the sums of bias gradients into it, which is probably why. From 128 on, none
 # of the networks that were tried was slower by more than a fifth (ADR 14).
 _SMALLEST_SHARE = 128
-_ALL, _EACH = PartitionSpec(), PartitionSpec(SHARES)  # type: ignore[no-untyped-call]
+ALL = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
-def ask_for_devices(shares: int | None, cores: int | None, batch_size: int) -> int:
+def ask_for_devices(shares: int | None, cores: int | None, config: Any) -> int:
     """One for each share, or for each core that may be worth it, if JAX has not been used yet; how many there are."""
-    count = shares or min(cores or 1, batch_size // _SMALLEST_SHARE)
+    count = shares or min(cores or 1, steps_of_a_batch(config) // _SMALLEST_SHARE)
     if count <= 1:
         return 1
     # Refused once it has been used, by a program of the user's own or by an environment.
@@ -47,18 +48,23 @@ def ask_for_devices(shares: int | None, cores: int | None, batch_size: int) -> i
     return min(count, jax.local_device_count()) if jax.default_backend() == "cpu" else 1
 
 
-def how_many(devices: int, batch_size: int, numbers: int) -> int:
-    """Shares that are worth their while, for a state of so many numbers."""
+def steps_of_a_batch(config: Any) -> int:
+    return int(config.batch_size * getattr(config, "sequence_length", 1))
+
+
+def how_many(devices: int, config: Any, state: Any) -> int:
+    """Shares that are worth their while, for such a state of an algorithm."""
+    steps, numbers = steps_of_a_batch(config), sum(leaf.size for leaf in jax.tree.leaves(state))
     return max(
         n for n in range(1, devices + 1)
-        if n == 1 or (batch_size % n == 0 and batch_size // n >= _SMALLEST_SHARE
-                      and batch_size // n * numbers >= _SMALLEST_WORK)
+        if n == 1 or (config.batch_size % n == 0 and steps // n >= _SMALLEST_SHARE
+                      and steps // n * numbers >= _SMALLEST_WORK)
     )  # fmt: skip
 
 
 def check_shares(wanted: int, devices: int, batch_size: int) -> None:
     if wanted < 1 or batch_size % wanted:
-        raise UsageError(f"shares is {wanted}, and a batch has {batch_size} steps", "choose shares of equal size")
+        raise UsageError(f"shares is {wanted}, and batch_size is {batch_size}", "choose shares of equal size")
     if wanted > devices:
         raise UsageError(
             f"shares is {wanted}, and JAX has {devices} CPU device{'s' if devices > 1 else ''} here",
@@ -66,22 +72,72 @@ def check_shares(wanted: int, devices: int, batch_size: int) -> None:
         )
 
 
+class Cores:
+    """The devices that learn together, and what is the same on all of them."""
+
+    def __init__(self, shares: int) -> None:
+        self._mesh = Mesh(np.array(jax.local_devices()[:shares]), (SHARES,))
+
+    def run(self, program: Callable[..., Any], results: Any = ALL) -> Callable[..., Any]:
+        each: Callable[..., Any] = jax.shard_map(
+            program, mesh=self._mesh, in_specs=ALL, out_specs=results, check_vma=False
+        )
+        return each
+
+    def put(self, x: Any) -> Any:
+        return jax.device_put(x, NamedSharding(self._mesh, ALL))
+
+
+def on_one_device(x: Any) -> Any:
+    """Of what is the same on all."""
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), x)
+
+
+def own_share(x: Any, axis: int) -> Any:
+    """Of arrays of whole batches, what this device learns from."""
+    shares, place = count_shares(), jax.lax.axis_index(SHARES)
+
+    def part(leaf: Array) -> Array:
+        size = leaf.shape[axis] // shares
+        return jax.lax.dynamic_slice_in_dim(leaf, place * size, size, axis=axis)
+
+    return jax.tree.map(part, x)
+
+
+def own_keys(keys: Array) -> Array:
+    """Of as many updates, as numbers: devices draw noise of their own."""
+    place = jax.lax.axis_index(SHARES)
+    own = jax.vmap(lambda key: jax.random.fold_in(jax.random.wrap_key_data(key), place))(keys)
+    data: Array = jax.random.key_data(own)
+    return data
+
+
+def over_shares(metrics: dict[str, Array]) -> dict[str, Array]:
+    """The smallest of minima, the largest of maxima, else means. One sum for all of a kind: each has its price."""
+    if count_shares() == 1:
+        return metrics
+    names = sorted(metrics)
+    stacked = jnp.stack([metrics[name] for name in names])
+    smallest = jax.lax.pmin(stacked, SHARES)  # type: ignore[no-untyped-call]
+    largest = jax.lax.pmax(stacked, SHARES)  # type: ignore[no-untyped-call]
+    mean = jax.lax.pmean(stacked, SHARES)  # type: ignore[no-untyped-call]
+    kinds = {"_min": smallest, "_max": largest}
+    return {name: kinds.get(name[-4:], mean)[number] for number, name in enumerate(names)}
+
+
 class SharedUpdates:
     """The updates of an iteration, on batches that are asked for one after another."""
 
     def __init__(self, learn: Learn, schedule: Schedule, shares: int, state: Any, batches: Any) -> None:
         """`state` and `batches` are examples, or their shapes."""
-        self._learn, self._schedule, self._shares = learn, schedule, shares
-        self._mesh = Mesh(np.array(jax.local_devices()[:shares]), (SHARES,))
+        self._learn, self._schedule = learn, schedule
+        self._cores = Cores(shares)
         self._words = _Words(batches)
         self._actor = jax.tree.structure(state.actor)
         keys = jax.ShapeDtypeStruct((schedule.updates, 2), jnp.uint32)  # type: ignore[no-untyped-call]
         _, metrics = jax.eval_shape(learn, state, batches, keys)
-        self.names = sorted(metrics)
-        program = jax.shard_map(
-            self._iteration, mesh=self._mesh, in_specs=_ALL, out_specs=(_ALL, _EACH), check_vma=False
-        )
-        self._program = jax.jit(program, donate_argnums=0)
+        self._names = sorted(metrics)
+        self._program = jax.jit(self._cores.run(self._iteration), donate_argnums=0)
         self._compiled: Any = None
         self._open()
 
@@ -93,13 +149,13 @@ class SharedUpdates:
 
     def compile(self, state: Any, keys: Any) -> None:
         if self._compiled is None:
-            self._compiled = self._program.lower(self._on_all(state), keys, np.int32(0)).compile()
+            self._compiled = self._program.lower(self._cores.put(state), keys, np.int32(0)).compile()
 
     def run(self, state: Any, keys: NDArray[np.uint32], first: int, answer: Answer) -> tuple[Any, NDArray[np.float32]]:
-        """The rounds from the `first` on, with keys of all rounds; metrics (rounds, updates, names)."""
+        """The rounds from the `first` on, with keys of all rounds; metrics (rounds, names), means over updates."""
         self._open()
         with ThreadPoolExecutor(1) as pool:
-            ended = pool.submit(self._run, self._on_all(state), keys, np.int32(first))
+            ended = pool.submit(self._run, self._cores.put(state), keys, np.int32(first))
             ended.add_done_callback(lambda _: self._asked.put(None))
             try:
                 for number in range(first, self._schedule.rounds):
@@ -114,7 +170,8 @@ class SharedUpdates:
                 self._answered.put(None)
                 ended.exception()  # waits
             state, metrics = ended.result()
-        return jax.tree.map(lambda x: x.addressable_data(0), state), self._folded(np.asarray(metrics)[:, first:])
+        means = np.stack([np.asarray(metrics[name]).mean(axis=1) for name in self._names], axis=-1)
+        return on_one_device(state), means[first:]
 
     def _run(self, *args: Any) -> Any:
         return jax.block_until_ready((self._compiled or self._program)(*args))  # type: ignore[no-untyped-call]
@@ -125,13 +182,12 @@ class SharedUpdates:
             self._asked.put(([np.asarray(leaf) for leaf in actor], np.asarray(words)))
             self._answered.get()
 
-    def _iteration(self, state: Any, keys: Array, first: Array) -> tuple[Any, Array]:
-        """Of one device; its metrics are (1, rounds, updates, names)."""
+    def _iteration(self, state: Any, keys: Array, first: Array) -> tuple[Any, dict[str, Array]]:
         place = jax.lax.axis_index(SHARES)
         nothing = jax.ShapeDtypeStruct((self._words.count,), jnp.uint32)  # type: ignore[no-untyped-call]
         ask = buffer_callback(self._ask, nothing, has_side_effect=True)
 
-        def one_round(number: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
+        def one_round(number: Array, carry: tuple[Any, dict[str, Array]]) -> Any:
             state, metrics = carry
             # One device asks, and tells the others: what they have is 0.
             words = jax.lax.cond(
@@ -139,33 +195,13 @@ class SharedUpdates:
                 jax.tree.leaves(state.actor),
             )  # fmt: skip
             batches = self._words.read(jax.lax.psum(words, SHARES))  # type: ignore[no-untyped-call]
-            own = jax.vmap(lambda key: jax.random.fold_in(jax.random.wrap_key_data(key), place))(keys[number])
-            state, found = self._learn(state, self._share(batches, place), jax.random.key_data(own))
-            return state, metrics.at[number].set(jnp.stack([found[name] for name in self.names], axis=-1))
+            state, found = self._learn(state, own_share(batches, axis=1), own_keys(keys[number]))
+            return state, jax.tree.map(lambda all_, one: all_.at[number].set(one), metrics, found)
 
-        shape = (self._schedule.rounds, self._schedule.updates, len(self.names))
-        state, metrics = jax.lax.fori_loop(first, shape[0], one_round, (state, jnp.zeros(shape)))
-        return state, metrics[None]
-
-    def _share(self, batches: Any, place: Array) -> Any:
-        def part(x: Array) -> Array:
-            size = x.shape[1] // self._shares
-            return jax.lax.dynamic_slice_in_dim(x, place * size, size, axis=1)
-
-        return jax.tree.map(part, batches)
-
-    def _on_all(self, state: Any) -> Any:
-        return jax.device_put(state, NamedSharding(self._mesh, _ALL))
-
-    def _folded(self, metrics: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Over shares: the smallest of minima, the largest of maxima, else means."""
-        folded: NDArray[np.float32] = metrics.mean(axis=0)
-        for place, name in enumerate(self.names):
-            if name.endswith("_min"):
-                folded[..., place] = metrics[..., place].min(axis=0)
-            elif name.endswith("_max"):
-                folded[..., place] = metrics[..., place].max(axis=0)
-        return folded
+        rounds, updates = self._schedule.rounds, self._schedule.updates
+        metrics = {name: jnp.zeros((rounds, updates)) for name in self._names}
+        state, metrics = jax.lax.fori_loop(first, rounds, one_round, (state, metrics))
+        return state, over_shares(metrics)
 
 
 class _Words:

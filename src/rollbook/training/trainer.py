@@ -94,9 +94,9 @@ def make_machine(setup: Setup) -> Machine:
     config = setup.config
     algorithm = load_algorithm(setup.algorithm)
     kind = getattr(algorithm, "LOOP", "on_policy")
-    in_shares = kind == "off_policy" and getattr(algorithm, "SHARES", False)
+    in_shares = kind != "on_policy" and getattr(algorithm, "SHARES", False)
     # Before the environment, which may use JAX.
-    devices = ask_for_devices(setup.shares, setup.cores, config.batch_size) if in_shares else 1
+    devices = ask_for_devices(setup.shares, setup.cores, config) if in_shares else 1
     environment = find_environment(setup.env, setup.backend, setup.max_episode_steps)
     _check_suitable(setup, algorithm, environment)
     if kind not in _LOOPS:
@@ -107,13 +107,11 @@ def make_machine(setup: Setup) -> Machine:
     iterations = -(-setup.steps // steps_per_iteration(config))
     shared = (algorithm, config, environment.spaces, setup.seed, iterations)
     loop: Any
-    shares = None
     if environment.backend == "device":
         loop = device_loop(environment.on_device(config.num_envs), *shared)
     else:
         loop = host_loop(environment.on_host(config.num_envs, setup.seed), *shared)
-        if in_shares:
-            shares = loop.learn_in_shares(setup.shares, devices)
+    shares = loop.learn_in_shares(setup.shares, devices) if in_shares else None
     evaluator = Evaluator(algorithm, environment, setup.eval_episodes, setup.seed, getattr(config, "gamma", 1.0))
     if shares is None and (setup.shares or 1) > 1:
         raise UsageError(

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import jax
 import optax
-from jax.flatten_util import ravel_pytree
+
+from rollbook.algos.parts.shares import mean_over_shares
 
 T = TypeVar("T")
-SHARES = "shares"  # the axis of devices that each learn from a share of a batch, in a program that has one
 
 
 def make_optimizer(lr: float, max_grad_norm: float | None, epsilon: float = 1e-8) -> optax.GradientTransformation:
@@ -23,16 +23,3 @@ def descend(
     step, state = optimizer.update(mean_over_shares(gradient), state)
     moved: T = jax.tree.map(lambda x, d: x + d, parameters, step)
     return moved, state
-
-
-def mean_over_shares(x: T) -> T:
-    """Of the whole batch, where devices learn from shares of it; else as it is. One sum for all arrays: each has its
-    price.
-    """
-    try:
-        jax.lax.axis_size(SHARES)
-    except NameError:
-        return x
-    flat, restore = ravel_pytree(x)
-    mean: T = restore(jax.lax.pmean(flat, SHARES))  # type: ignore[no-untyped-call]
-    return mean

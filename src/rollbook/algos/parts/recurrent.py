@@ -19,11 +19,13 @@ from rollbook.algos.parts.fields import Range
 from rollbook.algos.parts.lstm import Kind, Layer, make_layer, memory_size, one_step, unroll
 from rollbook.algos.parts.networks import (
     CNN,
+    MLP,
     Activation,
     Array,
     Key,
     Linear,
     Torso,
+    activate,
     make_torso,
     namespace,
     network,
@@ -84,7 +86,16 @@ def one_batch(x: Any) -> Any:
 
 
 def value_of(critic: Critic, features: Array, action: Array) -> Array:
-    return critic(one_batch(features), one_batch(action)).reshape(action.shape[:-1])
+    """As if both were put side by side. But so, what a critic makes of features is computed once where it judges
+    several actions, and no large array is copied.
+    """
+    assert isinstance(critic.torso, MLP)
+    first, *others = critic.torso.layers
+    width = features.shape[-1]
+    sums = one_batch(features) @ first.weight[:width] + (one_batch(action) @ first.weight[width:] + first.bias)
+    hidden = activate(sums, critic.torso.activation)
+    hidden = MLP(tuple(others), critic.torso.activation)(hidden)
+    return critic.head(hidden).reshape(action.shape[:-1])
 
 
 @network

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from rollbook.algos.parts.networks import Array, namespace
 from rollbook.algos.parts.replay import Replay, Transition, add, empty
 from rollbook.algos.parts.schedule import ScheduleConfig, check_schedule, replay_rows
+from rollbook.algos.parts.shares import mean_over_shares
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.errors import InvalidConfig
 
@@ -51,6 +52,11 @@ class Sequences(NamedTuple):
         return self.previous_action[1:]
 
     @property
+    def action_padded(self) -> Any:
+        """With one more, of 0, for the last thing seen: cutting that off features would copy them."""
+        return jnp.concatenate([self.action, jnp.zeros_like(self.previous_action[:1])])
+
+    @property
     def reward(self) -> Any:
         return self.previous_reward[1:]
 
@@ -60,8 +66,11 @@ class Sequences(NamedTuple):
 
 
 def mean_of_real(x: Array, real: Array) -> Array:
-    """Over real steps only, (..., time, batch) -> (...). What is not real may be anything but infinite."""
-    return jnp.where(real, x, 0).sum((-2, -1)) / jnp.maximum(real.sum(), 1)
+    """Over real steps only, (..., time, batch) -> (...). What is not real may be anything but infinite.
+
+    Of a share of a batch: so that the mean over shares, which may have more or fewer real steps, is that of the whole.
+    """
+    return jnp.where(real, x, 0).sum((-2, -1)) / jnp.maximum(mean_over_shares(real.sum(dtype=jnp.float32)), 1)
 
 
 def smallest_of_real(x: Array, real: Array) -> Array:
