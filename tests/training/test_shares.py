@@ -21,7 +21,7 @@ from rollbook.algos.parts.spaces import Spaces
 from rollbook.errors import UsageError
 from rollbook.training.host import HostEnvs
 from rollbook.training.off_policy import HostLoop
-from rollbook.training.shares import SharedUpdates, _Words, check_shares, how_many
+from rollbook.training.shares import AskingUpdates, _Words, check_shares, how_many
 
 SPACES = Spaces(observation=(3,), discrete=False, actions=1, low=(-2.0,), high=(2.0,))
 CONFIG = ddpg.Config(learning_starts=50, log_every=40, batch_size=16, hidden_sizes=(8,))
@@ -38,11 +38,11 @@ class Breaks(gymnasium.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
-def loop_on(make: Any, shared: bool) -> HostLoop:
+def loop_on(make: Any, asks: bool) -> HostLoop:
     loop = HostLoop(HostEnvs(make, 1, 1), ddpg, CONFIG, SPACES, 1, 3)
-    if shared:
+    if asks:
         state = jax.eval_shape(lambda key: ddpg.init(key, SPACES, CONFIG), jax.random.key(0))
-        loop._shared = SharedUpdates(loop._learn_each, loop.schedule, 1, state, loop._example())
+        loop._asking = AskingUpdates(loop._learn_each, loop.schedule, 1, state, loop._example())
     return loop
 
 
@@ -52,8 +52,8 @@ def pendulum() -> Any:
 
 def test_a_program_that_asks_for_its_batches_learns_what_one_does_that_is_given_them() -> None:
     reports = []
-    for shared in (False, True):
-        loop = loop_on(pendulum, shared)
+    for asks in (False, True):
+        loop = loop_on(pendulum, asks)
         learner = loop.start()
         loop.compile(learner)
         for _ in range(3):
@@ -68,9 +68,9 @@ def test_a_program_that_asks_for_its_batches_learns_what_one_does_that_is_given_
         np.testing.assert_allclose(values, asking_report.metrics[name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_learning_starts_in_the_middle_of_an_iteration(shared: bool) -> None:
-    loop = loop_on(pendulum, shared)
+@pytest.mark.parametrize("asks", [False, True])
+def test_learning_starts_in_the_middle_of_an_iteration(asks: bool) -> None:
+    loop = loop_on(pendulum, asks)
     learner = loop.start()
 
     learner, first = loop.advance(learner, 1)
@@ -81,7 +81,7 @@ def test_learning_starts_in_the_middle_of_an_iteration(shared: bool) -> None:
 
 
 def test_what_an_environment_raises_reaches_the_caller_and_nothing_hangs() -> None:
-    loop = loop_on(lambda: Breaks(pendulum()), shared=True)
+    loop = loop_on(lambda: Breaks(pendulum()), asks=True)
     learner, _ = loop.advance(loop.start(), 1)
 
     with pytest.raises(OSError, match="the simulator is gone"):

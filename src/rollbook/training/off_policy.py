@@ -19,10 +19,10 @@ import numpy as np
 from rollbook.algos.parts.networks import Array, Key
 from rollbook.algos.parts.replay import Batch, Replay, Transition, add, empty, sample
 from rollbook.algos.parts.schedule import replay_rows, schedule_of
-from rollbook.algos.parts.shares import count_shares
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.book.growing import GrowingRows, SavedRows
 from rollbook.training.atari import AtariGame
+from rollbook.training.compiling import compiled
 from rollbook.training.device import DeviceEnvs, EnvState
 from rollbook.training.host import Episode, HostEnvs
 from rollbook.training.host_replay import FrameReplay, HostReplay, VectorReplay
@@ -30,8 +30,8 @@ from rollbook.training.normaliser import make_normaliser
 from rollbook.training.on_policy import Episodes, Learner, Metrics, Report
 from rollbook.training.ring import fill, growing_rows
 from rollbook.training.shares import (
+    AskingUpdates,
     Cores,
-    SharedUpdates,
     check_shares,
     how_many,
     on_one_device,
@@ -41,6 +41,8 @@ from rollbook.training.shares import (
 )
 
 _INIT, _FIRST_EPISODES, _INSPECTION = 2**32 - 1, 2**32 - 2, 2**32 - 4  # in place of an iteration's number
+# In one call, which then takes longer to make than a program that runs on takes to ask for a batch.
+_FEW_UPDATES = 10
 STEPS_AT_ONCE = 131_072  # that a compiled call has buffers for
 REPLAY_METRICS = ("charts/replay_size", "charts/replay_age")
 
@@ -176,7 +178,7 @@ class DeviceLoop(_OffPolicy):
         super().__init__(*args)
         self.envs = envs
         self.most_at_once = max(STEPS_AT_ONCE // self.steps_per_iteration, 1)
-        self._advance = jax.jit(self._several, donate_argnums=0)
+        self._advance = compiled(self._several)
         # Both are asked for their shapes first; compiled apart, they are traced once.
         self._one, self._trained = jax.jit(self._iteration), jax.jit(self._train)
         self._compiled: Any = None
@@ -188,7 +190,7 @@ class DeviceLoop(_OffPolicy):
         shares = self._how_many_shares(wanted, devices)
         if shares > 1:
             self._cores = Cores(shares)
-            self._advance = jax.jit(self._cores.run(self._several), donate_argnums=0)
+            self._advance = compiled(self._cores.run(self._several))
         return shares
 
     def _put(self, x: Any) -> Any:
@@ -317,10 +319,8 @@ class DeviceLoop(_OffPolicy):
 
     def _train(self, algorithm: Any, replay: Replay, chance: Drawn) -> tuple[Any, Metrics]:
         """An update on each batch; metrics (updates,)."""
-        bits, keys = chance.bits, chance.keys
-        if count_shares() > 1:
-            bits, keys = own_share(bits, axis=1), own_keys(keys)
-        return self._learn_each(algorithm, self._batches(replay, bits), keys)
+        batches = self._batches(replay, own_share(chance.bits, axis=1))
+        return self._learn_each(algorithm, batches, own_keys(chance.keys))
 
     def _batches(self, replay: Replay, bits: Array) -> Batch:
         return sample(replay, bits, n_step=self.config.n_step, gamma=self.config.gamma)
@@ -347,8 +347,8 @@ class DeviceLoop(_OffPolicy):
 
 
 class HostLoop(_OffPolicy):
-    """Environments step in Python; acting is numpy or a compiled call, learning is one compiled call a round, or on
-    several cores one an iteration.
+    """Environments step in Python; acting is numpy or a compiled call. Learning is one compiled call a round, or one an
+    iteration that asks for its batches.
     """
 
     most_at_once = 1
@@ -359,9 +359,9 @@ class HostLoop(_OffPolicy):
         self.replay = self._make_replay()
         self._begins = np.ones(self.config.num_envs, np.bool_)
         self._draw = jax.jit(self._chance)
-        self._update = jax.jit(self._learn_flat, donate_argnums=0)
+        self._update = compiled(self._learn_flat)
         self._compiled: Any = None
-        self._shared: SharedUpdates | None = None
+        self._asking: AskingUpdates | None = None
         # A convolution is faster compiled than in numpy; a small network is not.
         self._act = jax.jit(self.algorithm.act) if self.spaces.image else self.algorithm.act
 
@@ -370,8 +370,8 @@ class HostLoop(_OffPolicy):
         if self.spaces.image:
             return None
         shares = self._how_many_shares(wanted, devices)
-        if shares > 1:
-            self._shared = SharedUpdates(self._learn_each, self.schedule, shares, self._shapes(), self._example())
+        if shares > 1 or (self.schedule.updates <= _FEW_UPDATES and jax.default_backend() == "cpu"):
+            self._asking = AskingUpdates(self._learn_each, self.schedule, shares, self._shapes(), self._example())
         return shares
 
     def _make_replay(self) -> HostReplay:
@@ -395,8 +395,8 @@ class HostLoop(_OffPolicy):
         began = time.perf_counter()
         if self._compiled is None:
             chance = jax.device_get(self._draw(self._key, learner.iteration, np.float32(self.iterations)))
-            if self._shared:
-                self._shared.compile(learner.algorithm, chance.keys)
+            if self._asking:
+                self._asking.compile(learner.algorithm, chance.keys)
             else:
                 self._compiled = self._update.lower(learner.algorithm, self._example(), chance.keys[0]).compile()
             if self.spaces.image:
@@ -477,14 +477,14 @@ class HostLoop(_OffPolicy):
         waiting, rounds = self._rounds_to_start(), self.schedule.rounds
         for number in range(waiting):
             collect(number, self._acting(algorithm))
-        if self._shared is None:
+        if self._asking is None:
             update = self._compiled or self._update
             for number in range(waiting, rounds):
                 drawn = batches(number, self._acting(algorithm))
                 algorithm, values = update(algorithm, drawn, chance.keys[number])
                 metrics.append(values)
         elif waiting < rounds:
-            algorithm, found = self._shared.run(algorithm, chance.keys, waiting, batches)
+            algorithm, found = self._asking.run(algorithm, chance.keys, waiting, batches)
             metrics = [*found]
         learner = Learner(algorithm, learner.normaliser, learner.iteration + 1)
         return learner, self._report(episodes, metrics, first + self.steps_per_iteration)

@@ -25,6 +25,7 @@ from rollbook.algos.parts.networks import Array
 from rollbook.algos.parts.schedule import Schedule
 from rollbook.algos.parts.shares import SHARES, count_shares
 from rollbook.errors import UsageError
+from rollbook.training.compiling import compiled
 
 Learn = Callable[[Any, Any, Array], tuple[Any, dict[str, Array]]]  # state, batches, keys -> state, metrics (updates,)
 Answer = Callable[[int, Any], Any]  # the number of a round and the actor, in numpy -> batches (updates, batch, ...)
@@ -95,7 +96,9 @@ def on_one_device(x: Any) -> Any:
 
 def own_share(x: Any, axis: int) -> Any:
     """Of arrays of whole batches, what this device learns from."""
-    shares, place = count_shares(), jax.lax.axis_index(SHARES)
+    if (shares := count_shares()) == 1:
+        return x
+    place = jax.lax.axis_index(SHARES)
 
     def part(leaf: Array) -> Array:
         size = leaf.shape[axis] // shares
@@ -106,6 +109,8 @@ def own_share(x: Any, axis: int) -> Any:
 
 def own_keys(keys: Array) -> Array:
     """Of as many updates, as numbers: devices draw noise of their own."""
+    if count_shares() == 1:
+        return keys
     place = jax.lax.axis_index(SHARES)
     own = jax.vmap(lambda key: jax.random.fold_in(jax.random.wrap_key_data(key), place))(keys)
     data: Array = jax.random.key_data(own)
@@ -125,7 +130,7 @@ def over_shares(metrics: dict[str, Array]) -> dict[str, Array]:
     return {name: kinds.get(name[-4:], mean)[number] for number, name in enumerate(names)}
 
 
-class SharedUpdates:
+class AskingUpdates:
     """The updates of an iteration, on batches that are asked for one after another."""
 
     def __init__(self, learn: Learn, schedule: Schedule, shares: int, state: Any, batches: Any) -> None:
@@ -137,7 +142,7 @@ class SharedUpdates:
         keys = jax.ShapeDtypeStruct((schedule.updates, 2), jnp.uint32)  # type: ignore[no-untyped-call]
         _, metrics = jax.eval_shape(learn, state, batches, keys)
         self._names = sorted(metrics)
-        self._program = jax.jit(self._cores.run(self._iteration), donate_argnums=0)
+        self._program = compiled(self._cores.run(self._iteration))
         self._compiled: Any = None
         self._open()
 

@@ -47,10 +47,21 @@ def project(probabilities: Array, reward: Array, discount: Array, support: Suppo
     Where the task ended, the discount is to be 0. Each atom's probability goes to the two atoms nearest to where it
     has moved, in proportion; what moves beyond an end stays at that end.
     """
-    returns = support.returns
-    moved = jnp.clip(reward[:, None] + discount[:, None] * returns, support.low, support.high)  # (batch, from)
-    share = jnp.clip(1 - jnp.abs(moved[:, None, :] - returns[:, None]) / support.gap, 0, 1)  # (batch, to, from)
-    return (share * probabilities[:, None, :]).sum(-1)
+    last = support.atoms - 1
+    moved = reward[:, None] + discount[:, None] * support.returns
+    place = jnp.clip((moved - support.low) / support.gap, 0, last)  # (batch, from), in atoms
+    below = jnp.floor(place).astype(jnp.int32)
+    above_share = place - below
+    rows = jnp.arange(place.shape[0])[:, None]
+    # What is at the last atom has none above it: its share of 0 goes to a column that is cut off.
+    empty = jnp.zeros((place.shape[0], support.atoms + 1))
+    both = (
+        empty.at[rows, below]
+        .add(probabilities * (1 - above_share))
+        .at[rows, below + 1]
+        .add(probabilities * above_share)
+    )
+    return both[:, :-1]
 
 
 def cross_entropy(target: Array, log_probabilities: Array) -> Array:
@@ -64,27 +75,26 @@ def quantile_huber(quantiles: Array, target: Array, kappa: float) -> Array:
     The sum over quantiles of the mean over samples of the target. `kappa` is where the square becomes a line; with 0
     it is the plain quantile loss. Divided by kappa, as in the authors' next paper (implicit quantile networks): the
     line's slope is then the same for every kappa. The target is a constant: it has no gradient. That of the quantiles
-    is by hand, since autodiff keeps every pair of a quantile and a sample for it.
+    is by hand, in the same loop: arrays of all pairs of a quantile and a sample took three times as long.
     """
-    error, weight = _pairs(quantiles, target)
-    size = jnp.abs(error)
-    huber = size if kappa == 0 else jnp.where(size <= kappa, 0.5 * jnp.square(error) / kappa, size - 0.5 * kappa)
-    return (weight * huber).sum(1).sum(-1) / target.shape[-1]
-
-
-def _pairs(quantiles: Array, target: Array) -> tuple[Array, Array]:
-    """The error of each with each sample, (batch, samples, quantiles), and its weight."""
-    count = quantiles.shape[-1]
-    middle = (np.arange(count, dtype=np.float32) + 0.5) / count
-    error = target[:, :, None] - quantiles[:, None, :]
-    return error, jnp.abs(middle - (error < 0))
+    return _huber_forward(quantiles, target, kappa)[0]
 
 
 def _huber_forward(quantiles: Array, target: Array, kappa: float) -> tuple[Array, tuple[Array, Array]]:
-    error, weight = _pairs(quantiles, target)
-    slope = jnp.sign(error) if kappa == 0 else jnp.clip(error / kappa, -1, 1)
-    slopes = -(weight * slope).sum(1) / target.shape[-1]  # (batch, quantiles)
-    return quantile_huber(quantiles, target, kappa), (slopes, jnp.zeros_like(target))
+    count, samples = quantiles.shape[-1], target.shape[-1]
+    middle = ((np.arange(count, dtype=np.float32) + 0.5) / count)[:, None]
+    # (quantiles, batch) and (samples, batch); as they are, XLA would compute them anew for every sample.
+    own, others = jax.lax.optimization_barrier((quantiles.T, target.T))  # type: ignore[no-untyped-call]
+
+    def with_sample(number: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+        error = others[number] - own
+        slope = jnp.sign(error) if kappa == 0 else jnp.clip(error * (1 / kappa), -1, 1)
+        weighted = jnp.where(error < 0, 1 - middle, middle) * slope
+        return sums[0] + weighted * (error - 0.5 * kappa * slope), sums[1] + weighted
+
+    nothing = jnp.zeros_like(own)
+    loss, slopes = jax.lax.fori_loop(0, samples, with_sample, (nothing, nothing), unroll=5)
+    return loss.sum(0) / samples, (-slopes.T / samples, jnp.zeros_like(target))
 
 
 def _huber_backward(_: float, slopes: tuple[Array, Array], by_loss: Array) -> tuple[Array, Array]:
