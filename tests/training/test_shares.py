@@ -19,9 +19,10 @@ import rollbook
 from rollbook.algos import ddpg, rsac
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.errors import UsageError
+from rollbook.training.asking import AskingUpdates, _Words
 from rollbook.training.host import HostEnvs
 from rollbook.training.off_policy import HostLoop
-from rollbook.training.shares import AskingUpdates, _Words, check_shares, how_many
+from rollbook.training.shares import check_shares, how_many
 
 SPACES = Spaces(observation=(3,), discrete=False, actions=1, low=(-2.0,), high=(2.0,))
 CONFIG = ddpg.Config(learning_starts=50, log_every=40, batch_size=16, hidden_sizes=(8,))

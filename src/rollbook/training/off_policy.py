@@ -21,6 +21,7 @@ from rollbook.algos.parts.replay import Batch, Replay, Transition, add, empty, s
 from rollbook.algos.parts.schedule import replay_rows, schedule_of
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.book.growing import GrowingRows, SavedRows
+from rollbook.training.asking import AskingUpdates
 from rollbook.training.atari import AtariGame
 from rollbook.training.compiling import compiled
 from rollbook.training.device import DeviceEnvs, EnvState
@@ -30,7 +31,6 @@ from rollbook.training.normaliser import make_normaliser
 from rollbook.training.on_policy import Episodes, Learner, Metrics, Report
 from rollbook.training.ring import fill, growing_rows
 from rollbook.training.shares import (
-    AskingUpdates,
     Cores,
     check_shares,
     how_many,
