@@ -406,7 +406,8 @@ def film(env: str) -> None:
         subprocess.run([*evaluation, "--book", str(BOOK)], check=True, stdout=subprocess.DEVNULL)
         (video,) = Path(folder).iterdir()
         GALLERY.mkdir(exist_ok=True)
-        small = "fps=12,scale=160:-1,split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse"
+        hold = "tpad=stop_mode=clone:stop_duration=1"  # the last picture, before it begins again
+        small = f"{hold},fps=12,scale=160:-1,split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse"
         convert = [ffmpeg, "-y", "-loglevel", "error", "-t", "8", "-i", str(video), "-vf", small]
         subprocess.run([*convert, str(GALLERY / f"{env}.gif")], check=True)
 
