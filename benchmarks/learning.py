@@ -421,6 +421,8 @@ def spread(scores: Sequence[Score], *, each: bool = False) -> str:
     if len(values) == 1:
         return f"{values[0]:.{digits}f} (one seed)"
     text = f"{np.mean(values):.{digits}f} ± {np.std(values):.{digits}f}"
+    if len(values) < len(SEEDS):
+        text += f" ({len(values)} seeds)"
     return text + (f" ({', '.join(f'{value:.{digits}f}' for value in values)})" if each else "")
 
 
