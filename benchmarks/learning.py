@@ -354,7 +354,9 @@ ABOUT_MEMORY = """## With and without memory
 
 Domains that hide a part of their state (see [Domains](domains.md)), 50,000 steps each, scored by evaluations as above:
 returns, or where the domain knows success, the share of episodes that end with it. *sac+* sees the last 5 or 20
-observations at once. **Bold**: below its bar. Empty: not trained yet. `rollbook bench pomdp` trains these and more."""
+observations at once. **Bold**: below its bar. Empty: not trained yet. `rollbook bench pomdp` trains these and more.
+The presets have update ratios, segments and networks. HalfCheetah-v5-p, without velocities, has a row above, beside SAC
+on the full state."""
 
 ABOUT_GALLERY = """## Gallery
 
