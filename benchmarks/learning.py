@@ -72,7 +72,14 @@ class Bar(NamedTuple):
 
 
 def evaluated(
-    algo: str, env: str, steps: int, score: float, published: str = "", *, peer: bool = False, of: int | None = None
+    algo: str,
+    env: str,
+    steps: int,
+    score: float | None,
+    published: str = "",
+    *,
+    peer: bool = False,
+    of: int | None = None,
 ) -> Bar:
     return Bar(algo, env, steps, score, published, metric="eval/return", peer=peer, of=of)
 
@@ -111,6 +118,7 @@ BARS = [
     evaluated("sac", "HalfCheetah-v5", 300_000, 7000, "Spinning Up 9163"),
     evaluated("sac", "Hopper-v5", 300_000, 2000, "Spinning Up 2887"),
     evaluated("td3", "Hopper-v5", 300_000, 1800, "Spinning Up 2402"),
+    evaluated("rsac", "HalfCheetah-v5-p", 300_000, None),
 ]
 
 # Of each domain the metric, the last observations that stand in for a memory, and the bars.
@@ -337,15 +345,18 @@ ABOUT = """Each row repeats with `rollbook bench --algo ALGORITHM --env-ids ENVI
 with the preset of that algorithm and environment. *Score* is the mean over seeds, with the standard deviation between
 them: of the returns of the training episodes in the last tenth of the steps for VPG, TRPO and PPO, and of the
 evaluations in the last tenth (10 episodes each, without exploration) for all others. *Bar* is what we promise to
-reach, on average or (*each*) with every seed. *Published* is what others report; their protocols and versions of the
-environments differ. *RL Zoo here* is Stable-Baselines3 with RL Zoo's tuned parameters, trained on this machine and
-scored in the same way. *Minutes* are what one seed takes on one core at its median speed, without evaluations. *Code*
-is the commit that was trained; in brackets, its sources have changed since. What is empty was not trained yet."""
+reach, on average or (*each*) with every seed; where it is empty, nothing is promised. *Published* is what others
+report; their protocols and versions of the environments differ. *RL Zoo here* is Stable-Baselines3 with RL Zoo's
+tuned parameters, trained on this machine and scored in the same way. *Minutes* are what one seed takes on one core at
+its median speed, without evaluations. *Code* is the commit that was trained; in brackets, its sources have changed
+since. What is empty was not trained yet."""
 ABOUT_MEMORY = """## With and without memory
 
 Domains that hide a part of their state (see [Domains](domains.md)), 50,000 steps each, scored by evaluations as above:
 returns, or where the domain knows success, the share of episodes that end with it. *sac+* sees the last 5 or 20
-observations at once. **Bold**: below its bar. Empty: not trained yet. `rollbook bench pomdp` trains these and more."""
+observations at once. **Bold**: below its bar. Empty: not trained yet. `rollbook bench pomdp` trains these and more.
+The presets have update ratios, segments and networks. HalfCheetah-v5-p, without velocities, has a row above, beside SAC
+on the full state."""
 
 ABOUT_GALLERY = """## Gallery
 
@@ -354,13 +365,17 @@ An episode of the best of them with a memory on each domain, by `rollbook eval R
 
 def row(bar: Bar) -> list[str]:
     scores, tag = scores_of(bar, current=False), sources_tag(bar)
-    met = "yes" if is_met(bar, scores) else "**no**" if len(scores) >= len(SEEDS) else "not run whole"
+    if bar.score is None:
+        promised = met = ""
+    else:
+        promised = f"{bar.score:g}{', each' if bar.every_seed else ''}"
+        met = "yes" if is_met(bar, scores) else "**no**" if len(scores) >= len(SEEDS) else "not run whole"
     return [
         bar.algo,
         bar.env,
         f"{bar.steps:,}",
         spread(scores, each=True),
-        f"{bar.score:g}{', each' if bar.every_seed else ''}",
+        promised,
         met,
         bar.published,
         spread(scores_of_peer(bar)),
@@ -393,7 +408,8 @@ def film(env: str) -> None:
         subprocess.run([*evaluation, "--book", str(BOOK)], check=True, stdout=subprocess.DEVNULL)
         (video,) = Path(folder).iterdir()
         GALLERY.mkdir(exist_ok=True)
-        small = "fps=12,scale=160:-1,split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse"
+        hold = "tpad=stop_mode=clone:stop_duration=1"  # the last picture, before it begins again
+        small = f"{hold},fps=12,scale=160:-1,split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse"
         convert = [ffmpeg, "-y", "-loglevel", "error", "-t", "8", "-i", str(video), "-vf", small]
         subprocess.run([*convert, str(GALLERY / f"{env}.gif")], check=True)
 
@@ -407,6 +423,8 @@ def spread(scores: Sequence[Score], *, each: bool = False) -> str:
     if len(values) == 1:
         return f"{values[0]:.{digits}f} (one seed)"
     text = f"{np.mean(values):.{digits}f} ± {np.std(values):.{digits}f}"
+    if len(values) < len(SEEDS):
+        text += f" ({len(values)} seeds)"
     return text + (f" ({', '.join(f'{value:.{digits}f}' for value in values)})" if each else "")
 
 
