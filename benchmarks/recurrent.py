@@ -316,7 +316,9 @@ def measure_in_turns(algo: str, options: Any) -> dict[str, dict[str, float]]:
 
 NOTES = f"""Batches of {EPISODES} episodes of {LENGTH} steps, LSTMs of {UNITS} units, one update a step, both cores.
 *steps/s* are environment steps with their updates. Ours is the whole product, in a book. *Without updates* is what is
-left of our step when nothing is learned: acting, the environment and the replay."""
+left of our step when nothing is learned: acting, the environment and the replay. What we promise is about libraries
+that offer these algorithms; plain torch is beside them to be seen. One round is noisy: within hours, offpcc made 12.2
+and 13.8 steps/s with rtd3, skrl 13.0 and 15.4."""
 
 
 def main() -> None:
