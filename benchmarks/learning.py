@@ -356,7 +356,9 @@ Domains that hide a part of their state (see [Domains](domains.md)), 50,000 step
 returns, or where the domain knows success, the share of episodes that end with it. *sac+* sees the last 5 or 20
 observations at once. **Bold**: below its bar. Empty: not trained yet. `rollbook bench pomdp` trains these and more.
 The presets have update ratios, segments and networks. HalfCheetah-v5-p, without velocities, has a row above, beside SAC
-on the full state."""
+on the full state.
+The presets of algorithms with a memory were chosen by one seed or two, which are among these three; those without one
+were not tuned, so what stacked observations can reach may be more."""
 
 ABOUT_GALLERY = """## Gallery
 
