@@ -42,7 +42,7 @@ def compiled(learn: Callable[..., Any]) -> Any:
     """A program that learns, and may write to the memory of its first argument."""
     import jax
 
-    # By default, XLA uses half of what an AVX-512 register holds: QR-DQN's loss takes a third longer so. A processor
-    # without such registers does not notice.
+    # By default, XLA uses half of what an AVX-512 register holds: an update of QR-DQN (CartPole-v1, Zen 5) took 182 us
+    # so, and 159 with all of it; those of DQN and C51 hardly changed. Other processors were not tried.
     wide = {"xla_cpu_prefer_vector_width": 512} if jax.default_backend() == "cpu" else None
     return jax.jit(learn, donate_argnums=0, compiler_options=wide)
