@@ -19,7 +19,7 @@ from rollbook.algos.parts.continuous import DeterministicActor
 from rollbook.algos.parts.distributions import Categorical, Gaussian, draw_noise
 from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check, fields_of
 from rollbook.algos.parts.gae import advantages
-from rollbook.algos.parts.networks import convolve, make_torso
+from rollbook.algos.parts.networks import Linear, convolve, make_torso
 from rollbook.algos.parts.running import no_statistics, normalised, scaled, with_batch
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.errors import InvalidConfig
@@ -133,6 +133,21 @@ def test_numpy_and_jax_act_alike(spaces: Spaces) -> None:
 
 
 # ---- networks, statistics, spaces -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [1, 6])
+def test_a_narrow_layer_and_its_gradients_are_those_of_any_other(outputs: int) -> None:
+    rng = np.random.default_rng(0)
+    layer = Linear(jnp.asarray(rng.normal(size=(5, outputs))), jnp.asarray(rng.normal(size=outputs)))
+    x = jnp.asarray(rng.normal(size=(7, 5)))
+
+    def squares(use):
+        return jax.jit(jax.value_and_grad(lambda layer, x: jnp.square(use(layer, x)).sum(), argnums=(0, 1)))(layer, x)
+
+    ours, plain = squares(Linear.narrow), squares(Linear.__call__)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    np.testing.assert_allclose(layer.narrow(x[0]), layer(x[0]))
 
 
 def test_hidden_weights_are_orthogonal_and_biases_zero() -> None:

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import optax
 
 from rollbook.algos.parts.continuous import Critics, fan_in_linear, fan_in_torso, make_critics
-from rollbook.algos.parts.descent import descend, make_optimizer
+from rollbook.algos.parts.descent import descend, descend_by_mean, make_optimizer
 from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check
 from rollbook.algos.parts.networks import Activation, Array, Key, Linear, Torso, namespace, network
 from rollbook.algos.parts.replay import Batch
 from rollbook.algos.parts.schedule import Steps, check_schedule
+from rollbook.algos.parts.shares import mean_over_shares
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.algos.parts.squashed import SquashedGaussian
 from rollbook.algos.parts.targets import copy_of, moved_towards
@@ -95,7 +96,7 @@ class Actor:
         return Linear(self.heads.weight[:, :actions], self.heads.bias[:actions])
 
     def __call__(self, observation: Array) -> SquashedGaussian:
-        output = self.heads(self.torso(observation))
+        output = self.heads.narrow(self.torso(observation))
         xp = namespace(output)
         mean, log_std = xp.split(output, 2, axis=-1)
         return SquashedGaussian(mean, xp.minimum(xp.maximum(log_std, _LOG_STD[0]), _LOG_STD[1]))
@@ -184,12 +185,14 @@ def update(state: State, batch: Batch, key: Key, config: Config) -> tuple[State,
     (policy_loss, log_prob), gradient = jax.value_and_grad(actor_loss, has_aux=True)(
         state.actor, critic, alpha, batch, noise
     )
-    actor, actor_optimizer = descend(_actor_optimizer(config), state.actor, gradient, state.actor_optimizer)
-
     log_alpha, alpha_optimizer, temperature_loss = state.log_alpha, state.alpha_optimizer, jnp.float32(0)
     if config.learn_alpha:
         temperature_loss, slope = jax.value_and_grad(alpha_loss)(log_alpha, log_prob, _target_entropy(state, config))
-        log_alpha, alpha_optimizer = descend(_alpha_optimizer(config), log_alpha, slope, alpha_optimizer)
+        gradient, slope = mean_over_shares((gradient, slope))
+        log_alpha, alpha_optimizer = descend_by_mean(_alpha_optimizer(config), log_alpha, slope, alpha_optimizer)
+    else:
+        gradient = mean_over_shares(gradient)
+    actor, actor_optimizer = descend_by_mean(_actor_optimizer(config), state.actor, gradient, state.actor_optimizer)
 
     new = State(
         actor, critic, moved_towards(state.target_critic, critic, config.tau), log_alpha,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from rollbook.algos.parts.continuous import Critics, DeterministicActor, make_critics, make_deterministic_actor
-from rollbook.algos.parts.descent import descend, make_optimizer
+from rollbook.algos.parts.descent import descend, descend_by_mean, make_optimizer
 from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check
 from rollbook.algos.parts.networks import Activation, Array, Key, namespace
 from rollbook.algos.parts.replay import Batch
@@ -172,11 +172,12 @@ def update(state: State, batch: Batch, key: Key, config: Config) -> tuple[State,
 
 def _with_policy_update(state: State, batch: Batch, config: Config) -> State:
     loss, gradient = jax.value_and_grad(actor_loss)(state.actor, state.critic, batch)
-    actor, optimizer = descend(_actor_optimizer(config), state.actor, gradient, state.actor_optimizer)
+    loss, gradient = mean_over_shares((loss, gradient))
+    actor, optimizer = descend_by_mean(_actor_optimizer(config), state.actor, gradient, state.actor_optimizer)
     return state._replace(
         actor=actor,
         actor_optimizer=optimizer,
-        actor_loss=mean_over_shares(loss),
+        actor_loss=loss,
         target_actor=moved_towards(state.target_actor, actor, config.tau),
         target_critic=moved_towards(state.target_critic, state.critic, config.tau),
     )

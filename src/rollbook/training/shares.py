@@ -20,10 +20,7 @@ from rollbook.algos.parts.shares import SHARES, count_shares
 from rollbook.errors import UsageError
 
 _SMALLEST_WORK = 8e6  # steps x numbers of the state: with less, waiting for each other costs more than it saves
-# With 32 steps a share, an update of SAC took 31 ms in place of 0.6, also without any averaging: putting the gradients
-# into one array is slow then. XLA fuses the sums of bias gradients into it, which is probably why. From 128 on, none
-# of the networks that were tried was slower by more than a fifth (ADR 14).
-_SMALLEST_SHARE = 128
+_SMALLEST_SHARE = 128  # steps; smaller ones make an update hardly faster (ADR 14)
 _ALL = PartitionSpec()  # type: ignore[no-untyped-call]
 
 

@@ -41,7 +41,7 @@ class DeterministicActor:
     squashed: ClassVar[bool] = True  # the head's output goes through tanh
 
     def __call__(self, observation: Array) -> Array:
-        output = self.head(self.torso(observation))
+        output = self.head.narrow(self.torso(observation))
         action: Array = namespace(output).tanh(output)
         return action
 

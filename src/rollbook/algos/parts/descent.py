@@ -20,6 +20,16 @@ def make_optimizer(lr: float, max_grad_norm: float | None, epsilon: float = 1e-8
 def descend(
     optimizer: optax.GradientTransformation, parameters: T, gradient: T, state: optax.OptState
 ) -> tuple[T, optax.OptState]:
-    step, state = optimizer.update(mean_over_shares(gradient), state)
+    """By the gradient of a share of the batch, which is averaged over all of them."""
+    return descend_by_mean(optimizer, parameters, mean_over_shares(gradient), state)
+
+
+def descend_by_mean(
+    optimizer: optax.GradientTransformation, parameters: T, mean_gradient: T, state: optax.OptState
+) -> tuple[T, optax.OptState]:
+    """The same, where it is averaged already: gradients that can be had together are, for each meeting of cores has its
+    price.
+    """
+    step, state = optimizer.update(mean_gradient, state)
     moved: T = jax.tree.map(lambda x, d: x + d, parameters, step)
     return moved, state

