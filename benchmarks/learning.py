@@ -118,6 +118,9 @@ BARS = [
     evaluated("sac", "HalfCheetah-v5", 300_000, 7000, "Spinning Up 9163"),
     evaluated("sac", "Hopper-v5", 300_000, 2000, "Spinning Up 2887"),
     evaluated("td3", "Hopper-v5", 300_000, 1800, "Spinning Up 2402"),
+    evaluated("dqn", "ALE/Pong-v5", 400_000, -15, "random -20.7; 20 at 10M"),
+    evaluated("c51", "ALE/Pong-v5", 400_000, -15, "random -20.7; 20 at 10M"),
+    evaluated("qrdqn", "ALE/Pong-v5", 400_000, -15, "random -20.7; 21 at 10M"),
     evaluated("rsac", "HalfCheetah-v5-p", 300_000, None),
 ]
 
@@ -157,7 +160,9 @@ class Score(NamedTuple):
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-def train_missing(bars: Sequence[Bar], peers: str | None = None, *, kept: bool = True) -> None:
+def train_missing(
+    bars: Sequence[Bar], peers: str | None = None, *, kept: bool = True, seeds: Sequence[int] = SEEDS
+) -> None:
     """Go on with what was stopped, then one benchmark of all trainings that neither the book nor, with `kept`, the file
     of scores has; a core each."""
     go_on(bars)
@@ -166,10 +171,10 @@ def train_missing(bars: Sequence[Bar], peers: str | None = None, *, kept: bool =
         if bar.of:  # what trains longer has it
             continue
         have = {score.seed for score in scores_of(bar, current=True, kept=kept)}
-        if missing := [seed for seed in SEEDS if seed not in have]:
+        if missing := [seed for seed in seeds if seed not in have]:
             programs.append(_program(bar, f'algo = "{bar.algo}"', missing, TASK, [sources_tag(bar)]))
         have = {score.seed for score in scores_of_peer(bar)}
-        if peers and bar.peer and (missing := [seed for seed in SEEDS if seed not in have]):
+        if peers and bar.peer and (missing := [seed for seed in seeds if seed not in have]):
             command = f"{sys.executable} benchmarks/zoo.py --python {peers} {bar.algo} {{env}} {{steps}} {{seed}}"
             programs.append(_program(bar, f'algo = "zoo-{bar.algo}"\ncommand = "{command}"', missing, PEERS_TASK, []))
     if not programs:
@@ -437,6 +442,7 @@ MEMORY_HEADER = ["domain", "score", "observations of sac+", *LEARNERS]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], metavar="PART", help="what has this in its name")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="train only these")
     parser.add_argument("--peers", metavar="PYTHON", help="of an environment with rl_zoo3: train its agents too")
     parser.add_argument("--no-training", action="store_true", help="report what there is")
     parser.add_argument("--gallery", action="store_true", help="film the best learner with a memory on each domain")
@@ -445,7 +451,7 @@ def main() -> None:
     bars = [*BARS, *(partly_seen(env, learner) for env in PARTLY_SEEN for learner in LEARNERS)]
     if not options.no_training:
         chosen = [bar for bar in bars if not options.only or any(part in bar.name for part in options.only)]
-        train_missing(chosen, options.peers)
+        train_missing(chosen, options.peers, seeds=options.seeds)
     sections = [
         ABOUT,
         table(HEADER, [row(bar) for bar in BARS]),

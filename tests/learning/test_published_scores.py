@@ -18,7 +18,7 @@ from learning import BARS, Bar, is_met, scores_of, train_missing
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bar", BARS, ids=lambda bar: bar.name)
+@pytest.mark.parametrize("bar", [bar for bar in BARS if bar.score is not None], ids=lambda bar: bar.name)
 def test_the_score_is_reached(bar: Bar) -> None:
     train_missing([bar], kept=False)
 
