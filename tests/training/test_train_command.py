@@ -58,6 +58,13 @@ def test_set_beats_the_file_and_the_file_beats_the_preset(cli: Any, tmp_path: Pa
     assert cli("train", "ppo", "CartPole-v1", "--config", "again.toml", "--print-config").out == answer.out
 
 
+def test_stacked_observations_have_the_preset_of_what_is_stacked(cli: Any) -> None:
+    plain, stacked = (cli("train", "sac", env, "--print-config").out for env in ("car-p-v0", "car-p-v0+concat20"))
+
+    assert "hold_random_actions = 20\n" in plain
+    assert stacked.replace("+concat20", "") == plain
+
+
 def test_help_of_an_algorithm_shows_every_parameter(cli: Any) -> None:
     import dataclasses
 

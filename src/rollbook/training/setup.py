@@ -143,7 +143,9 @@ def presets_of(algorithm: str) -> dict[str, Preset]:
 
 
 def find_preset(algorithm: str, env: str, name: str | None) -> Preset | None:
-    """The one named, or the first that is for the environment; `none` for the algorithm's bare defaults."""
+    """The one named, or the first that is for the environment, where stacked observations (`+concat5`) make none of
+    their own; `none` for the algorithm's bare defaults.
+    """
     presets = presets_of(algorithm)
     if name == "none":
         return None
@@ -152,7 +154,7 @@ def find_preset(algorithm: str, env: str, name: str | None) -> Preset | None:
             hint = did_you_mean(name, presets) or f"there are {', '.join([*presets, 'none'])}"
             raise UsageError(f"{algorithm} has no preset {name!r}", hint)
         return presets[name]
-    bare = env.removeprefix("rollbook/")
+    bare = env.removeprefix("rollbook/").partition("+")[0]
     return next((preset for preset in presets.values() if any(fnmatch.fnmatch(bare, one) for one in preset.envs)), None)
 
 
