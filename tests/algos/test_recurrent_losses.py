@@ -359,14 +359,14 @@ def test_a_segment_with_stored_memory_has_the_features_of_the_whole_episode(algo
     size = encoders[0].memory_size
     places = tuple(range(len(encoders)))
 
-    whole = recurrent.features_of(encoders, (), places, batch, 0)
+    whole = recurrent.features_of(encoders, places, batch, 0)
     memories = [jnp.zeros((BATCH, size)) for _ in encoders]
     for t in range(2):
         seen = jax.tree.map(lambda x, t=t: x[t], batch.seen)
         memories = [encoder.step(seen, memory)[1] for encoder, memory in zip(encoders, memories, strict=True)]
     later = batch.without_first(2)._replace(memory=jnp.concatenate(memories, axis=-1))
-    part = recurrent.features_of(encoders, (), places, later, 0)
-    from_nothing = recurrent.features_of(encoders, (), places, batch.without_first(2), 0)
+    part = recurrent.features_of(encoders, places, later, 0)
+    from_nothing = recurrent.features_of(encoders, places, batch.without_first(2), 0)
 
     for one, other, third in zip(whole, part, from_nothing, strict=True):
         np.testing.assert_allclose(one[2:], other, atol=1e-6)
@@ -402,8 +402,6 @@ def test_gradients_do_not_reach_into_the_burn_in(monkeypatch: pytest.MonkeyPatch
     assert biggest_difference(SLOPES(rdpg, state, make_batch(), with_burn_in)[0], later) < 1e-5
 
     with monkeypatch.context() as patch:
-        right = recurrent.unroll
-        patch.setattr(recurrent, "unroll", lambda *args: right(*args[:4], max(args[4], 2)))
         patch.setattr(recurrent, "burnt", lambda x: x)
         unstopped, _ = jax.jit(lambda *args: slopes_of(rdpg, *args, with_burn_in))(state, make_batch())
     assert biggest_difference(unstopped, later) > 1e-4

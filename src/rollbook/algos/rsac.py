@@ -206,12 +206,12 @@ class Features(NamedTuple):
 
 
 def encode(actor: Actor, critic: Critics, state: State, batch: Sequences, config: Config) -> Features:
-    """By all encoders in one scan. A shared encoder learns from the critics alone."""
+    """A shared encoder learns from the critics alone."""
     own, target = critic.encoders, state.target_critic.encoders
     if config.encoders == "shared":
-        features, of_target = features_of(own, target, (0, 0), batch, config.burn_in)
+        features, of_target = features_of((*own, *target), (0, 0), batch, config.burn_in)
         return Features(jax.lax.stop_gradient(features), [features], [of_target])
-    of_actor, *rest = features_of((actor.encoder, *own), target, (0, 1, 2, 1, 2), batch, config.burn_in)
+    of_actor, *rest = features_of((actor.encoder, *own, *target), (0, 1, 2, 1, 2), batch, config.burn_in)
     return Features(of_actor, rest[: len(own)], rest[len(own) :])
 
 
@@ -259,8 +259,8 @@ class Losses(NamedTuple):
 def losses(
     actor: Actor, critic: Critics, state: State, batch: Sequences, key: Key, config: Config
 ) -> tuple[Array, Losses]:
-    """Both at once, so that all encoders go through one scan, and back: each network has the slope of its own loss, for
-    the other's sees it as a constant.
+    """Both at once, for the critics' features serve both: each network has the slope of its own loss, since the other's
+    sees it as a constant.
     """
     target_key, actor_key = jax.random.split(key)
     features = encode(actor, critic, state, batch, config)

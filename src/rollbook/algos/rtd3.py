@@ -183,13 +183,14 @@ class Features(NamedTuple):
 
 
 def encode(actor: DeterministicActor, critic: Critics, state: State, batch: Sequences, config: Config) -> Features:
-    """By all encoders in one scan. A shared encoder learns from the critics alone."""
+    """A shared encoder learns from the critics alone."""
     own, targets = critic.encoders, state.target_critic.encoders
     if config.encoders == "shared":
-        features, target = features_of(own, targets, (0, 0), batch, config.burn_in)
+        features, target = features_of((*own, *targets), (0, 0), batch, config.burn_in)
         return Features(jax.lax.stop_gradient(features), [features], target, [target])
     places = (0, 1, 2, 0, 1, 2)
-    found = features_of((actor.encoder, *own), (state.target_actor.encoder, *targets), places, batch, config.burn_in)
+    encoders = (actor.encoder, *own, state.target_actor.encoder, *targets)
+    found = features_of(encoders, places, batch, config.burn_in)
     return Features(found[0], found[1:3], found[3], found[4:])
 
 
@@ -198,7 +199,7 @@ def encode_without_actor(critic: Critics, state: State, batch: Sequences, config
     if config.encoders == "shared":
         return encode(state.actor, critic, state, batch, config)
     fixed = (state.target_actor.encoder, *state.target_critic.encoders)
-    found = features_of(critic.encoders, fixed, (1, 2, 0, 1, 2), batch, config.burn_in)
+    found = features_of((*critic.encoders, *fixed), (1, 2, 0, 1, 2), batch, config.burn_in)
     return Features(found[2], found[:2], found[2], found[3:])
 
 
@@ -239,8 +240,8 @@ class Losses(NamedTuple):
 def losses(
     actor: DeterministicActor, critic: Critics, state: State, batch: Sequences, key: Key, config: Config
 ) -> tuple[Array, Losses]:
-    """Both at once, so that all encoders go through one scan, and back: each network has the slope of its own loss, for
-    the other's sees it as a constant.
+    """Both at once, for the critics' features serve both: each network has the slope of its own loss, since the other's
+    sees it as a constant.
     """
     features = encode(actor, critic, state, batch, config)
     batch = batch.without_first(config.burn_in)

@@ -1,11 +1,9 @@
 """Recurrent layers, LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014), with a backward pass by hand.
 
-Several layers of one size of time and batch go through one scan, with a matrix product a gate and step, so that XLA
-uses all cores. Gates are arrays of their own: where a compiled loop cuts them out of a wide one it is not vectorised
-(an LSTM's gates, 10 x 256 each: 46 us, apart 12). What the inputs add is part of the same product, for it would fill
-arrays larger than caches. The gradient of the weights is one product after the scan, where autodiff would add up one
-a step. With 10 x 200 steps and 256 units, an update of RSAC takes two thirds of the time that it took with one wide
-product a step and layer.
+Every layer has a scan of its own, since the weights of one stay in a core's cache and those of five do not. Gates are
+arrays of their own: where a compiled loop cuts them out of a wide one it is not vectorised (an LSTM's gates, 10 x 256
+each: 46 us, apart 12). What the inputs add is part of the same product, for it would fill arrays larger than caches.
+The gradient of the weights is one product after the scan, where autodiff would add up one a step.
 
 A layer's memory is one array (batch, size): of an LSTM its output and its cell side by side, of a GRU its output.
 """
@@ -13,7 +11,6 @@ A layer's memory is one array (batch, size): of an LSTM its output and its cell 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
@@ -150,58 +147,43 @@ def memory_size(layers: Sequence[Layer]) -> int:
     return sum(layer.memory_size for layer in layers)
 
 
-def unroll(
-    stacks: Sequence[Sequence[Layer]], x: Sequence[Array], begins: Array, memories: Sequence[Array], learning: int
-) -> tuple[list[Array], list[Array]]:
-    """Outputs (time, batch, units) and last memories of several stacks of equally many layers, each on its own inputs
-    (time, batch, in), all through one scan a layer.
+def unroll(layers: Sequence[Layer], x: Array, begins: Array, memory: Array) -> tuple[Array, Array]:
+    """Outputs (time, batch, units) and the last memory, through layers that lie one upon another, a scan each.
 
-    A memory is forgotten before each step at which something `begins`, (time, batch). Gradients are those of the first
-    `learning` stacks; those of the others are not computed, and are 0.
+    The memory is forgotten before each step at which something `begins`, (time, batch).
     """
-    keep = (~begins).astype(jnp.float32)[..., None]
-    outputs = list(x)
-    after: list[list[Array]] = [[] for _ in stacks]
-    starts = [0] * len(stacks)
-    for depth in range(len(stacks[0])):
-        layers = [stack[depth] for stack in stacks]
-        firsts = []
-        for number, layer in enumerate(layers):
-            memory = memories[number][..., starts[number] : starts[number] + layer.memory_size]
-            firsts.append(by_part(layer, memory))
-            starts[number] += layer.memory_size
-        outputs, lasts = _recur(learning, layers, outputs, keep, firsts)
-        for number, parts in enumerate(lasts):
-            after[number] += parts
-    return outputs, [jnp.concatenate(parts, axis=-1) for parts in after]
+    keep, start = (~begins).astype(jnp.float32)[..., None], 0
+    after: list[Array] = []
+    for layer in layers:
+        first = by_part(layer, memory[..., start : start + layer.memory_size])
+        start += layer.memory_size
+        x, last = _recur(layer, x, keep, first)
+        after += last
+    return x, jnp.concatenate(after, axis=-1)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recur(
-    learning: int, layers: list[Layer], x: list[Array], keep: Array, firsts: list[Parts]
-) -> tuple[list[Array], list[Parts]]:
-    """Outputs (time, batch, units) and the last memory of each layer."""
-    del learning
-    return _forward(0, layers, x, keep, firsts)[0]  # type: ignore[no-any-return]
+@jax.custom_vjp
+def _recur(layer: Layer, x: Array, keep: Array, first: Parts) -> tuple[Array, Parts]:
+    """Outputs (time, batch, units) and the last memory."""
+    return _scan(layer, x, keep, first, saving=False)[:2]
 
 
-def _forward(learning: int, layers: list[Layer], x: list[Array], keep: Array, firsts: list[Parts]) -> Any:
-    ways, x = [_ways(layer) for layer in layers], [_with_one(one) for one in x]
+def _forward(layer: Layer, x: Array, keep: Array, first: Parts) -> Any:
+    outputs, last, saved = _scan(layer, x, keep, first, saving=True)
+    return (outputs, last), (layer, x, keep, first, outputs, saved)
 
-    def step(memories: Any, inputs: Any) -> Any:
+
+def _scan(layer: Layer, x: Array, keep: Array, first: Parts, *, saving: bool) -> tuple[Array, Parts, Any]:
+    ways = _ways(layer)
+
+    def step(memory: Parts, inputs: tuple[Array, Array]) -> tuple[Parts, tuple[Array, Any]]:
         keep, x = inputs
-        new, outputs, kept = [], [], []
-        for number, layer in enumerate(layers):
-            memory = tuple(keep * part for part in memories[number])
-            memory, saved = layer.step(_sums(layer, ways[number], x[number], memory[0]), memory)
-            new.append(memory)
-            outputs.append(memory[0])
-            if number < learning:
-                kept.append(saved)
-        return new, (outputs, kept)
+        memory = tuple(keep * part for part in memory)
+        memory, saved = layer.step(_sums(layer, ways, x, memory[0]), memory)
+        return memory, (memory[0], saved if saving else None)
 
-    lasts, (outputs, kept) = jax.lax.scan(step, firsts, (keep, x))
-    return (outputs, lasts), (layers, x, keep, firsts, outputs, kept)
+    last, (outputs, saved) = jax.lax.scan(step, first, (keep, _with_one(x)))
+    return outputs, last, saved
 
 
 def _with_one(x: Array) -> Array:
@@ -223,42 +205,26 @@ def _sums(layer: Layer, ways: list[Array], x: Array, output: Array) -> Parts:
     return joined @ reset, joined @ update, x @ candidate[:width], output @ candidate[width:]
 
 
-def _backward(learning: int, residuals: Any, slopes: Any) -> Any:
-    layers, x, keep, firsts, outputs, kept = residuals
-    output_slopes, last_slopes = slopes
-    # What each step began with.
-    before = [keep * jnp.concatenate([firsts[n][0][None], outputs[n][:-1]]) for n in range(learning)]
+def _backward(residuals: Any, slopes: tuple[Array, Parts]) -> Any:
+    layer, x, keep, first, outputs, saved = residuals
+    before = keep * jnp.concatenate([first[0][None], outputs[:-1]])  # what each step began with
     # Written down once: a product with a transposed view is half as slow again.
-    turned = [[way.T for way in by_gate(layer, layer.weight)] for layer in layers[:learning]]
-    turned = jax.lax.optimization_barrier(turned)  # type: ignore[no-untyped-call]
+    turned = jax.lax.optimization_barrier([way.T for way in by_gate(layer, layer.weight)])  # type: ignore[no-untyped-call]
 
-    def step(carry: Any, inputs: Any) -> Any:
-        keep, slopes, before, kept = inputs
-        new, by_now, by_past = [], [], []
-        for number, (by_output, *others) in enumerate(carry):
-            of_step = (slopes[number] + by_output, *others)
-            now, past, (by_output, *others) = layers[number].back(of_step, before[number], kept[number])
-            for slope, way in zip(past, turned[number], strict=True):
-                by_output = by_output + slope @ way
-            new.append(tuple(keep * part for part in (by_output, *others)))
-            by_now.append(now)
-            by_past.append(None if past is now else past)  # an LSTM has the same for both
-        return new, (by_now, by_past)
+    def step(slopes: Parts, inputs: Any) -> Any:
+        keep, by_features, before, saved = inputs
+        now, past, (by_output, *others) = layer.back((by_features + slopes[0], *slopes[1:]), before, saved)
+        for slope, way in zip(past, turned, strict=True):
+            by_output = by_output + slope @ way
+        # An LSTM has the same for both.
+        return tuple(keep * part for part in (by_output, *others)), (now, None if past is now else past)
 
-    carry, (by_now, by_past) = jax.lax.scan(
-        step, last_slopes[:learning], (keep, output_slopes[:learning], before, kept), reverse=True
-    )
-    layer_slopes, first_slopes = jax.tree.map(jnp.zeros_like, (layers, firsts))
-    x_slopes = [jnp.zeros_like(one[..., :-1]) for one in x]
-    for number, layer in enumerate(layers[:learning]):
-        now, past = by_now[number], by_past[number] or by_now[number]
-        by_inputs = jnp.concatenate([_over_steps(x[number], slope) for slope in now], axis=-1)
-        by_weight = jnp.concatenate([_over_steps(before[number], slope) for slope in past], axis=-1)
-        layer_slopes[number] = type(layer)(by_inputs[:-1], by_weight, by_inputs[-1])
-        ways_in = by_gate(layer, layer.inputs)
-        x_slopes[number] = sum(slope @ way.T for slope, way in zip(now, ways_in, strict=True))
-        first_slopes[number] = carry[number]
-    return layer_slopes, x_slopes, jnp.zeros_like(keep), first_slopes
+    by_features, by_last = slopes
+    by_first, (now, past) = jax.lax.scan(step, by_last, (keep, by_features, before, saved), reverse=True)
+    by_inputs = jnp.concatenate([_over_steps(_with_one(x), slope) for slope in now], axis=-1)
+    by_weight = jnp.concatenate([_over_steps(before, slope) for slope in past or now], axis=-1)
+    by_x = sum(slope @ way.T for slope, way in zip(now, by_gate(layer, layer.inputs), strict=True))
+    return type(layer)(by_inputs[:-1], by_weight, by_inputs[-1]), by_x, jnp.zeros_like(keep), by_first
 
 
 _recur.defvjp(_forward, _backward)

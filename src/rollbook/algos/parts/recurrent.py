@@ -226,27 +226,18 @@ def _first_memories(encoders: Sequence[Encoder], places: Sequence[int], batch: S
 burnt = jax.lax.stop_gradient  # what goes into a burn-in
 
 
-def features_of(
-    learning: Sequence[Encoder],
-    fixed: Sequence[Encoder],
-    places: Sequence[int],
-    batch: Sequences,
-    burn_in: int,
-) -> list[Array]:
-    """Features (time + 1, batch, units) of what is seen after the burn-in, by encoders that learn and by others.
+def features_of(encoders: Sequence[Encoder], places: Sequence[int], batch: Sequences, burn_in: int) -> list[Array]:
+    """Features (time + 1, batch, units) of what is seen after the burn-in, by each encoder.
 
-    `places` says for each whose memory it begins with, among the stored ones. All go through one scan. Gradients do not
-    reach into the burn-in.
+    `places` says for each whose memory it begins with, among the stored ones. Gradients do not reach into the burn-in.
     """
-    encoders = [*learning, *fixed]
-    stacks, count = [encoder.layers for encoder in encoders], len(learning)
-    x = [encoder.inputs(batch.seen) for encoder in encoders]
-    memories = _first_memories(encoders, places, batch)
-    if burn_in:
-        before = burnt((stacks, [one[:burn_in] for one in x], memories))
-        _, memories = unroll(before[0], before[1], batch.begins[:burn_in], before[2], 0)
-        x = [one[burn_in:] for one in x]
-    features, _ = unroll(stacks, x, batch.begins[burn_in:], memories, count)
+    features = []
+    for encoder, memory in zip(encoders, _first_memories(encoders, places, batch), strict=True):
+        layers, x = encoder.layers, encoder.inputs(batch.seen)
+        if burn_in:
+            before = burnt((layers, x[:burn_in], memory))
+            _, memory = unroll(before[0], before[1], batch.begins[:burn_in], before[2])
+        features.append(unroll(layers, x[burn_in:], batch.begins[burn_in:], memory)[0])
     return features
 
 
