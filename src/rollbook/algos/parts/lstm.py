@@ -3,7 +3,8 @@
 Every layer has a scan of its own, since the weights of one stay in a core's cache and those of five do not. Gates are
 arrays of their own: where a compiled loop cuts them out of a wide one it is not vectorised (an LSTM's gates, 10 x 256
 each: 46 us, apart 12). What the inputs add is part of the same product, for it would fill arrays larger than caches.
-The gradient of the weights is one product after the scan, where autodiff would add up one a step.
+On the way back they are one wide array, since there nothing is cut out of it. The gradient of the weights is one
+product after the scan, where autodiff would add up one a step.
 
 A layer's memory is one array (batch, size): of an LSTM its output and its cell side by side, of a GRU its output.
 """
@@ -209,22 +210,24 @@ def _backward(residuals: Any, slopes: tuple[Array, Parts]) -> Any:
     layer, x, keep, first, outputs, saved = residuals
     before = keep * jnp.concatenate([first[0][None], outputs[:-1]])  # what each step began with
     # Written down once: a product with a transposed view is half as slow again.
-    turned = jax.lax.optimization_barrier([way.T for way in by_gate(layer, layer.weight)])  # type: ignore[no-untyped-call]
+    turned = jax.lax.optimization_barrier(layer.weight.T)  # type: ignore[no-untyped-call]
 
     def step(slopes: Parts, inputs: Any) -> Any:
         keep, by_features, before, saved = inputs
         now, past, (by_output, *others) = layer.back((by_features + slopes[0], *slopes[1:]), before, saved)
-        for slope, way in zip(past, turned, strict=True):
-            by_output = by_output + slope @ way
-        # An LSTM has the same for both.
-        return tuple(keep * part for part in (by_output, *others)), (now, None if past is now else past)
+        by_past = jnp.concatenate(past, axis=-1)
+        slopes = tuple(keep * part for part in (by_output + by_past @ turned, *others))
+        return slopes, (
+            by_past,
+            None if now is past else jnp.concatenate(now, axis=-1),
+        )  # of an LSTM, both are the same
 
     by_features, by_last = slopes
-    by_first, (now, past) = jax.lax.scan(step, by_last, (keep, by_features, before, saved), reverse=True)
-    by_inputs = jnp.concatenate([_over_steps(_with_one(x), slope) for slope in now], axis=-1)
-    by_weight = jnp.concatenate([_over_steps(before, slope) for slope in past or now], axis=-1)
-    by_x = sum(slope @ way.T for slope, way in zip(now, by_gate(layer, layer.inputs), strict=True))
-    return type(layer)(by_inputs[:-1], by_weight, by_inputs[-1]), by_x, jnp.zeros_like(keep), by_first
+    by_first, (by_past, by_now) = jax.lax.scan(step, by_last, (keep, by_features, before, saved), reverse=True)
+    by_now = by_past if by_now is None else by_now
+    by_inputs, by_weight = _over_steps(_with_one(x), by_now), _over_steps(before, by_past)
+    by_layer = type(layer)(by_inputs[:-1], by_weight, by_inputs[-1])
+    return by_layer, by_now @ layer.inputs.T, jnp.zeros_like(keep), by_first
 
 
 _recur.defvjp(_forward, _backward)
