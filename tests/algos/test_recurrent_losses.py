@@ -76,8 +76,12 @@ def make_batch(time: int = TIME, memory: int = 0) -> Sequences:
 
 
 def call_losses(algorithm: Any, actor: Any, critic: Any, state: Any, batch: Any, config: Any) -> Any:
-    args = (config,) if algorithm is rdpg else (KEY, config)
-    return algorithm.losses(actor, critic, state, batch, *args)
+    if algorithm is not rtd3:
+        return algorithm.losses(actor, critic, state, batch, *((config,) if algorithm is rdpg else (KEY, config)))
+    loss, judged = rtd3.critic_loss(critic, state, batch, KEY, config)
+    fixed = jax.lax.stop_gradient((critic, judged.features))  # `update` computes the slope of the actor alone
+    policy_loss = rtd3.actor_loss(actor, *fixed, batch, config)
+    return loss + policy_loss, rdpg.Losses(loss, policy_loss, judged.q, judged.target)
 
 
 def slopes_of(algorithm: Any, state: Any, batch: Any, config: Any) -> Any:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rollbook.algos.parts.descent import descend, make_optimizer
+from rollbook.algos.parts.descent import descend, descend_by_mean, make_optimizer
 from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check
 from rollbook.algos.parts.lstm import Kind
 from rollbook.algos.parts.networks import Activation, Array, Key, namespace
@@ -174,33 +174,21 @@ def value(state: State, observation: Array) -> Array:
 
 
 class Features(NamedTuple):
-    """What the encoders make of the sequences, arrays (time + 1, batch, units)."""
+    """What the encoders make of the sequences for the critics to learn, arrays (time + 1, batch, units)."""
 
-    actor: Array
     critic: list[Array]
     target_actor: Array
     target_critic: list[Array]
 
 
-def encode(actor: DeterministicActor, critic: Critics, state: State, batch: Sequences, config: Config) -> Features:
-    """A shared encoder learns from the critics alone."""
+def encode(critic: Critics, state: State, batch: Sequences, config: Config) -> Features:
     own, targets = critic.encoders, state.target_critic.encoders
     if config.encoders == "shared":
         features, target = features_of((*own, *targets), (0, 0), batch, config.burn_in)
-        return Features(jax.lax.stop_gradient(features), [features], target, [target])
-    places = (0, 1, 2, 0, 1, 2)
-    encoders = (actor.encoder, *own, state.target_actor.encoder, *targets)
-    found = features_of(encoders, places, batch, config.burn_in)
-    return Features(found[0], found[1:3], found[3], found[4:])
-
-
-def encode_without_actor(critic: Critics, state: State, batch: Sequences, config: Config) -> Features:
-    """For an update of the critics alone, which does not ask what the actor does."""
-    if config.encoders == "shared":
-        return encode(state.actor, critic, state, batch, config)
-    fixed = (state.target_actor.encoder, *state.target_critic.encoders)
-    found = features_of((*critic.encoders, *fixed), (1, 2, 0, 1, 2), batch, config.burn_in)
-    return Features(found[2], found[:2], found[2], found[3:])
+        return Features([features], target, [target])
+    encoders = (*own, state.target_actor.encoder, *targets)
+    found = features_of(encoders, (1, 2, 0, 1, 2), batch, config.burn_in)
+    return Features(found[:2], found[2], found[3:])
 
 
 def smoothed_target(state: State, features: Features, batch: Sequences, key: Key, config: Config) -> Array:
@@ -217,67 +205,69 @@ def smoothed_target(state: State, features: Features, batch: Sequences, key: Key
     return target
 
 
-def critic_loss(critic: Critics, features: list[Array], batch: Sequences, target: Array) -> tuple[Array, Array]:
-    """Over real steps, summed over both critics; also their values, (2, time, batch)."""
-    q = critic(features, batch.action_padded)[:, :-1]
-    return mean_of_real(jnp.square(q - target), batch.real).sum(), q
+class Judged(NamedTuple):
+    """What the critics say of the sequences, and what they read in them."""
 
-
-def actor_loss(action: Array, critic: Critics, features: list[Array], batch: Sequences) -> Array:
-    """Over real steps. Its gradient is the negated deterministic policy gradient, by the first critic."""
-    return -mean_of_real(value_of(critic.members[0], features[0], action)[:-1], batch.real)
-
-
-class Losses(NamedTuple):
-    """Of the networks, with what else is looked at."""
-
-    critic: Array
-    actor: Array
     q: Array  # (2, time, batch)
     target: Array  # (time, batch)
+    features: list[Array]  # (time + 1, batch, units)
 
 
-def losses(
-    actor: DeterministicActor, critic: Critics, state: State, batch: Sequences, key: Key, config: Config
-) -> tuple[Array, Losses]:
-    """Both at once, for the critics' features serve both: each network has the slope of its own loss, since the other's
-    sees it as a constant.
+def critic_loss(critic: Critics, state: State, batch: Sequences, key: Key, config: Config) -> tuple[Array, Judged]:
+    """Over real steps, summed over both critics."""
+    features = encode(critic, state, batch, config)
+    batch = batch.without_first(config.burn_in)
+    target = jax.lax.stop_gradient(smoothed_target(state, features, batch, key, config))
+    q = critic(features.critic, batch.action_padded)[:, :-1]
+    return mean_of_real(jnp.square(q - target), batch.real).sum(), Judged(q, target, features.critic)
+
+
+def actor_loss(
+    actor: DeterministicActor, critic: Critics, features: list[Array], batch: Sequences, config: Config
+) -> Array:
+    """Over real steps. Its gradient is the negated deterministic policy gradient, by the first critic, whose features
+    are what a shared encoder gives the actor as well: it learns from the critics alone.
     """
-    features = encode(actor, critic, state, batch, config)
-    batch = batch.without_first(config.burn_in)
-    target = jax.lax.stop_gradient(smoothed_target(state, features, batch, key, config))
-    q_loss, q = critic_loss(critic, features.critic, batch, target)
-    fixed = jax.lax.stop_gradient((critic, features.critic))
-    policy_loss = actor_loss(actor.policy(features.actor), *fixed, batch)
-    return q_loss + policy_loss, Losses(q_loss, policy_loss, q, target)
-
-
-def losses_of_critics(
-    critic: Critics, state: State, batch: Sequences, key: Key, config: Config
-) -> tuple[Array, Losses]:
-    """Between updates of the policy."""
-    features = encode_without_actor(critic, state, batch, config)
-    batch = batch.without_first(config.burn_in)
-    target = jax.lax.stop_gradient(smoothed_target(state, features, batch, key, config))
-    q_loss, q = critic_loss(critic, features.critic, batch, target)
-    return q_loss, Losses(q_loss, state.actor_loss, q, target)
+    own = features if config.encoders == "shared" else features_of([actor.encoder], [0], batch, config.burn_in)
+    values = value_of(critic.members[0], features[0], actor.policy(own[0]))
+    return -mean_of_real(values[:-1], batch.without_first(config.burn_in).real)
 
 
 def update(state: State, batch: Sequences, key: Key, config: Config) -> tuple[State, dict[str, Array]]:
-    """One step of the critics; at every `policy_every`-th also one of the policy, by the critics before it, and the
-    targets follow.
+    """One step of the critics; at every `policy_every`-th also one of the policy, by the critics before it, for their
+    features are at hand, and the targets follow.
     """
-    state = state._replace(updates=state.updates + 1)
+    (q_loss, found), slope = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, state, batch, key, config)
+    critic, optimizer = descend(_critic_optimizer(config), state.critic, slope, state.critic_optimizer)
+    before = state
+    state = state._replace(
+        actor=with_shared_encoder(state.actor, critic, config), critic=critic, critic_optimizer=optimizer,
+        updates=state.updates + 1,
+    )  # fmt: skip
+
+    def with_policy_update(state: State) -> State:
+        loss, slope = jax.value_and_grad(actor_loss)(before.actor, before.critic, found.features, batch, config)
+        loss, slope = mean_over_shares((loss, policy_part(slope, config)))
+        part, optimizer = descend_by_mean(
+            _actor_optimizer(config), policy_part(state.actor, config), slope, state.actor_optimizer
+        )
+        actor = with_policy_part(state.actor, part, config)
+        return state._replace(
+            actor=actor,
+            actor_optimizer=optimizer,
+            actor_loss=loss,
+            target_actor=moved_towards(state.target_actor, actor, config.tau),
+            target_critic=moved_towards(state.target_critic, state.critic, config.tau),
+        )
+
     if config.policy_every == 1:
-        state, found = _with_both(state, batch, key, config)
+        state = with_policy_update(state)
     else:
         due = state.updates % config.policy_every == 0
-        state, found = jax.lax.cond(
-            due, lambda s: _with_both(s, batch, key, config), lambda s: _with_critics(s, batch, key, config), state
-        )
+        state = jax.lax.cond(due, with_policy_update, lambda state: state, state)
     real = batch.without_first(config.burn_in).real
     return state, {
-        "losses/critic": found.critic,
+        "losses/critic": q_loss,
         "losses/actor": state.actor_loss,
         "losses/q_mean": mean_of_real(found.q, real).mean(),
         "losses/q_min": smallest_of_real(found.q, real),
@@ -287,45 +277,14 @@ def update(state: State, batch: Sequences, key: Key, config: Config) -> tuple[St
     }
 
 
-def _with_both(state: State, batch: Sequences, key: Key, config: Config) -> tuple[State, Losses]:
-    (actor_slope, critic_slope), found = jax.grad(losses, argnums=(0, 1), has_aux=True)(
-        state.actor, state.critic, state, batch, key, config
-    )
-    state = _with_new_critics(state, critic_slope, config)
-    part, optimizer = descend(
-        _actor_optimizer(config), policy_part(state.actor, config), policy_part(actor_slope, config),
-        state.actor_optimizer,
-    )  # fmt: skip
-    actor = with_policy_part(state.actor, part, config)
-    return state._replace(
-        actor=actor,
-        actor_optimizer=optimizer,
-        actor_loss=mean_over_shares(found.actor),
-        target_actor=moved_towards(state.target_actor, actor, config.tau),
-        target_critic=moved_towards(state.target_critic, state.critic, config.tau),
-    ), found
-
-
-def _with_critics(state: State, batch: Sequences, key: Key, config: Config) -> tuple[State, Losses]:
-    slope, found = jax.grad(losses_of_critics, has_aux=True)(state.critic, state, batch, key, config)
-    return _with_new_critics(state, slope, config), found
-
-
-def _with_new_critics(state: State, slope: Critics, config: Config) -> State:
-    critic, optimizer = descend(_critic_optimizer(config), state.critic, slope, state.critic_optimizer)
-    actor = with_shared_encoder(state.actor, critic, config)
-    return state._replace(actor=actor, critic=critic, critic_optimizer=optimizer)
-
-
 def inspect(state: State, batch: Sequences, key: Key, config: Config) -> dict[str, Array]:
-    (actor_slope, critic_slope), found = jax.grad(losses, argnums=(0, 1), has_aux=True)(
-        state.actor, state.critic, state, batch, key, config
-    )
-    features = encode(state.actor, state.critic, state, batch, config)
+    critic_slope, found = jax.grad(critic_loss, has_aux=True)(state.critic, state, batch, key, config)
+    actor_slope = jax.grad(actor_loss)(state.actor, state.critic, found.features, batch, config)
+    (own,) = features_of([state.actor.encoder], [0], batch, config.burn_in)
     batch = batch.without_first(config.burn_in)
-    pairs = jnp.concatenate([features.critic[0][:-1], batch.action], axis=-1)
+    pairs = jnp.concatenate([found.features[0][:-1], batch.action], axis=-1)
     parts = {
-        "actor": Part(state.actor, actor_slope, state.actor.torso, features.actor[:-1]),
+        "actor": Part(state.actor, actor_slope, state.actor.torso, own[:-1]),
         "critic": Part(state.critic, critic_slope, state.critic.members[0].torso, pairs),
     }
     return of_sequences(parts, found.q - found.target, batch.real)
