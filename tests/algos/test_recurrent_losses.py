@@ -76,12 +76,12 @@ def make_batch(time: int = TIME, memory: int = 0) -> Sequences:
 
 
 def call_losses(algorithm: Any, actor: Any, critic: Any, state: Any, batch: Any, config: Any) -> Any:
-    if algorithm is not rtd3:
-        return algorithm.losses(actor, critic, state, batch, *((config,) if algorithm is rdpg else (KEY, config)))
-    loss, judged = rtd3.critic_loss(critic, state, batch, KEY, config)
+    if algorithm is rsac:
+        return rsac.losses(actor, critic, state, batch, KEY, config)
+    loss, judged = algorithm.critic_loss(critic, state, batch, *((config,) if algorithm is rdpg else (KEY, config)))
     fixed = jax.lax.stop_gradient((critic, judged.features))  # `update` computes the slope of the actor alone
-    policy_loss = rtd3.actor_loss(actor, *fixed, batch, config)
-    return loss + policy_loss, rdpg.Losses(loss, policy_loss, judged.q, judged.target)
+    policy_loss = algorithm.actor_loss(actor, *fixed, batch, config)
+    return loss + policy_loss, rsac.Losses(loss, policy_loss, judged.q, judged.target, None)
 
 
 def slopes_of(algorithm: Any, state: Any, batch: Any, config: Any) -> Any:

@@ -162,23 +162,21 @@ def value(state: State, observation: Array) -> Array:
 
 
 class Features(NamedTuple):
-    """What the encoders make of the sequences, arrays (time + 1, batch, units)."""
+    """What the encoders make of the sequences for the critic to learn, arrays (time + 1, batch, units)."""
 
-    actor: Array
     critic: list[Array]
     target_actor: Array
     target_critic: list[Array]
 
 
-def encode(actor: DeterministicActor, critic: Critics, state: State, batch: Sequences, config: Config) -> Features:
-    """A shared encoder learns from the critic alone."""
+def encode(critic: Critics, state: State, batch: Sequences, config: Config) -> Features:
     own, targets = critic.encoders, state.target_critic.encoders
     if config.encoders == "shared":
         features, target = features_of((*own, *targets), (0, 0), batch, config.burn_in)
-        return Features(jax.lax.stop_gradient(features), [features], target, [target])
-    fixed = (state.target_actor.encoder, *targets)
-    found = features_of((actor.encoder, *own, *fixed), (0, 1, 0, 1), batch, config.burn_in)
-    return Features(found[0], [found[1]], found[2], [found[3]])
+        return Features([features], target, [target])
+    encoders = (*own, state.target_actor.encoder, *targets)
+    found = features_of(encoders, (1, 0, 1), batch, config.burn_in)
+    return Features(found[:1], found[1], found[2:])
 
 
 def bellman_target(state: State, features: Features, batch: Sequences, config: Config) -> Array:
@@ -192,59 +190,52 @@ def bellman_target(state: State, features: Features, batch: Sequences, config: C
     return target
 
 
-def critic_loss(critic: Critics, features: list[Array], batch: Sequences, target: Array) -> tuple[Array, Array]:
-    """Over real steps; also the values, (1, time, batch)."""
-    q = critic(features, batch.action_padded)[:, :-1]
-    return mean_of_real(jnp.square(q - target), batch.real).sum(), q
+class Judged(NamedTuple):
+    """What the critic says of the sequences, and what it reads in them."""
 
-
-def actor_loss(action: Array, critic: Critics, features: list[Array], batch: Sequences) -> Array:
-    """Over real steps. Its gradient is the negated deterministic policy gradient."""
-    return -mean_of_real(value_of(critic.members[0], features[0], action)[:-1], batch.real)
-
-
-class Losses(NamedTuple):
-    """Of the networks, with what else is looked at."""
-
-    critic: Array
-    actor: Array
     q: Array  # (1, time, batch)
     target: Array  # (time, batch)
+    features: list[Array]  # (time + 1, batch, units)
 
 
-def losses(
-    actor: DeterministicActor, critic: Critics, state: State, batch: Sequences, config: Config
-) -> tuple[Array, Losses]:
-    """Both at once, for the critics' features serve both: each network has the slope of its own loss, since the other's
-    sees it as a constant.
-    """
-    features = encode(actor, critic, state, batch, config)
+def critic_loss(critic: Critics, state: State, batch: Sequences, config: Config) -> tuple[Array, Judged]:
+    """Over real steps."""
+    features = encode(critic, state, batch, config)
     batch = batch.without_first(config.burn_in)
     target = jax.lax.stop_gradient(bellman_target(state, features, batch, config))
-    q_loss, q = critic_loss(critic, features.critic, batch, target)
-    fixed = jax.lax.stop_gradient((critic, features.critic))
-    policy_loss = actor_loss(actor.policy(features.actor), *fixed, batch)
-    return q_loss + policy_loss, Losses(q_loss, policy_loss, q, target)
+    q = critic(features.critic, batch.action_padded)[:, :-1]
+    return mean_of_real(jnp.square(q - target), batch.real).sum(), Judged(q, target, features.critic)
+
+
+def actor_loss(
+    actor: DeterministicActor, critic: Critics, features: list[Array], batch: Sequences, config: Config
+) -> Array:
+    """Over real steps. Its gradient is the negated deterministic policy gradient, by the critic, whose features are
+    what a shared encoder gives the actor as well: it learns from the critic alone.
+    """
+    own = features if config.encoders == "shared" else features_of([actor.encoder], [0], batch, config.burn_in)
+    values = value_of(critic.members[0], features[0], actor.policy(own[0]))
+    return -mean_of_real(values[:-1], batch.without_first(config.burn_in).real)
 
 
 def update(state: State, batch: Sequences, key: Key, config: Config) -> tuple[State, dict[str, Array]]:
-    """One step of the critic, and of the actor by the critic before it; then the targets follow."""
+    """One step of the critic, and of the actor by the critic before it, for its features are at hand; then the targets
+    follow.
+    """
     del key  # nothing in an update is random
-    (actor_slope, critic_slope), found = jax.grad(losses, argnums=(0, 1), has_aux=True)(
-        state.actor, state.critic, state, batch, config
-    )
-    critic, critic_optimizer = descend(_critic_optimizer(config), state.critic, critic_slope, state.critic_optimizer)
+    (q_loss, found), slope = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, state, batch, config)
+    critic, critic_optimizer = descend(_critic_optimizer(config), state.critic, slope, state.critic_optimizer)
+    policy_loss, slope = jax.value_and_grad(actor_loss)(state.actor, state.critic, found.features, batch, config)
     part, actor_optimizer = descend(
-        _actor_optimizer(config), policy_part(state.actor, config), policy_part(actor_slope, config),
-        state.actor_optimizer,
-    )  # fmt: skip
+        _actor_optimizer(config), policy_part(state.actor, config), policy_part(slope, config), state.actor_optimizer
+    )
     actor = with_shared_encoder(with_policy_part(state.actor, part, config), critic, config)
     target_actor = moved_towards(state.target_actor, actor, config.tau)
     target_critic = moved_towards(state.target_critic, critic, config.tau)
     real = batch.without_first(config.burn_in).real
     return State(actor, critic, target_actor, target_critic, actor_optimizer, critic_optimizer), {
-        "losses/critic": found.critic,
-        "losses/actor": found.actor,
+        "losses/critic": q_loss,
+        "losses/actor": policy_loss,
         "losses/q_mean": mean_of_real(found.q, real).mean(),
         "losses/q_min": smallest_of_real(found.q, real),
         "losses/q_max": largest_of_real(found.q, real),
@@ -255,14 +246,13 @@ def update(state: State, batch: Sequences, key: Key, config: Config) -> tuple[St
 
 def inspect(state: State, batch: Sequences, key: Key, config: Config) -> dict[str, Array]:
     del key
-    (actor_slope, critic_slope), found = jax.grad(losses, argnums=(0, 1), has_aux=True)(
-        state.actor, state.critic, state, batch, config
-    )
-    features = encode(state.actor, state.critic, state, batch, config)
+    critic_slope, found = jax.grad(critic_loss, has_aux=True)(state.critic, state, batch, config)
+    actor_slope = jax.grad(actor_loss)(state.actor, state.critic, found.features, batch, config)
+    (own,) = features_of([state.actor.encoder], [0], batch, config.burn_in)
     batch = batch.without_first(config.burn_in)
-    pairs = jnp.concatenate([features.critic[0][:-1], batch.action], axis=-1)
+    pairs = jnp.concatenate([found.features[0][:-1], batch.action], axis=-1)
     parts = {
-        "actor": Part(state.actor, actor_slope, state.actor.torso, features.actor[:-1]),
+        "actor": Part(state.actor, actor_slope, state.actor.torso, own[:-1]),
         "critic": Part(state.critic, critic_slope, state.critic.members[0].torso, pairs),
     }
     return of_sequences(parts, found.q - found.target, batch.real)

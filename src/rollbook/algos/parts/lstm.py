@@ -217,10 +217,8 @@ def _backward(residuals: Any, slopes: tuple[Array, Parts]) -> Any:
         now, past, (by_output, *others) = layer.back((by_features + slopes[0], *slopes[1:]), before, saved)
         by_past = jnp.concatenate(past, axis=-1)
         slopes = tuple(keep * part for part in (by_output + by_past @ turned, *others))
-        return slopes, (
-            by_past,
-            None if now is past else jnp.concatenate(now, axis=-1),
-        )  # of an LSTM, both are the same
+        by_now = None if now is past else jnp.concatenate(now, axis=-1)  # of an LSTM, both are the same
+        return slopes, (by_past, by_now)
 
     by_features, by_last = slopes
     by_first, (by_past, by_now) = jax.lax.scan(step, by_last, (keep, by_features, before, saved), reverse=True)
