@@ -20,7 +20,7 @@ from rollbook.algos.parts.shares import SHARES, count_shares
 from rollbook.errors import UsageError
 
 _SMALLEST_WORK = 8e6  # steps x numbers of the state: with less, waiting for each other costs more than it saves
-_SMALLEST_SHARE = 128  # steps; smaller ones make an update hardly faster (ADR 14)
+_SMALLEST_SHARE = 128  # steps; smaller ones make an update hardly faster (ADR 15)
 _ALL = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
