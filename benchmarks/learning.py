@@ -112,9 +112,9 @@ BARS = [
     evaluated("dqn", "LunarLander-v3", 100_000, 100, "RL Zoo 154, on v2", peer=True),
     evaluated("td3", "InvertedPendulum-v5", 50_000, 950, "1000"),
     evaluated("sac", "InvertedPendulum-v5", 50_000, 950, "1000"),
-    evaluated("sac", "HalfCheetah-v5", 100_000, 4500, "Spinning Up 6081", of=300_000),
-    evaluated("td3", "HalfCheetah-v5", 100_000, 4300, "Spinning Up 5242, its author 5514"),
-    evaluated("ddpg", "HalfCheetah-v5", 100_000, 3500, "Spinning Up 4339"),
+    evaluated("sac", "HalfCheetah-v5", 100_000, 4500, "Spinning Up 6081", peer=True, of=300_000),
+    evaluated("td3", "HalfCheetah-v5", 100_000, 4300, "Spinning Up 5242, its author 5514", peer=True),
+    evaluated("ddpg", "HalfCheetah-v5", 100_000, 3500, "Spinning Up 4339", peer=True),
     evaluated("sac", "HalfCheetah-v5", 300_000, 7000, "Spinning Up 9163"),
     evaluated("sac", "Hopper-v5", 300_000, 2000, "Spinning Up 2887"),
     evaluated("td3", "Hopper-v5", 300_000, 1800, "Spinning Up 2402"),
@@ -161,17 +161,22 @@ class Score(NamedTuple):
 
 
 def train_missing(
-    bars: Sequence[Bar], peers: str | None = None, *, kept: bool = True, seeds: Sequence[int] = SEEDS
+    bars: Sequence[Bar],
+    peers: str | None = None,
+    *,
+    kept: bool = True,
+    seeds: Sequence[int] = SEEDS,
+    peers_only: bool = False,
 ) -> None:
     """Go on with what was stopped, then one benchmark of all trainings that neither the book nor, with `kept`, the file
     of scores has; a core each."""
-    go_on(bars)
+    if not peers_only:
+        go_on(bars)
     programs: list[str] = []
     for bar in bars:
-        if bar.of:  # what trains longer has it
-            continue
         have = {score.seed for score in scores_of(bar, current=True, kept=kept)}
-        if missing := [seed for seed in seeds if seed not in have]:
+        missing = [seed for seed in seeds if seed not in have]
+        if missing and not bar.of and not peers_only:  # of: what trains longer has it
             programs.append(_program(bar, f'algo = "{bar.algo}"', missing, TASK, [sources_tag(bar)]))
         have = {score.seed for score in scores_of_peer(bar)}
         if peers and bar.peer and (missing := [seed for seed in seeds if seed not in have]):
@@ -446,6 +451,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="PART", help="what has this in its name")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="train only these")
     parser.add_argument("--peers", metavar="PYTHON", help="of an environment with rl_zoo3: train its agents too")
+    parser.add_argument("--peers-only", action="store_true", help="train nothing of ours")
     parser.add_argument("--no-training", action="store_true", help="report what there is")
     parser.add_argument("--gallery", action="store_true", help="film the best learner with a memory on each domain")
     parser.add_argument("--write", action="store_true", help="save docs/benchmarks.md")
@@ -453,7 +459,7 @@ def main() -> None:
     bars = [*BARS, *(partly_seen(env, learner) for env in PARTLY_SEEN for learner in LEARNERS)]
     if not options.no_training:
         chosen = [bar for bar in bars if not options.only or any(part in bar.name for part in options.only)]
-        train_missing(chosen, options.peers, seeds=options.seeds)
+        train_missing(chosen, options.peers, seeds=options.seeds, peers_only=options.peers_only)
     sections = [
         ABOUT,
         table(HEADER, [row(bar) for bar in BARS]),

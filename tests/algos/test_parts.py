@@ -19,7 +19,7 @@ from rollbook.algos.parts.continuous import DeterministicActor
 from rollbook.algos.parts.distributions import Categorical, Gaussian, draw_noise
 from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check, fields_of
 from rollbook.algos.parts.gae import advantages
-from rollbook.algos.parts.networks import Linear, convolve, make_torso
+from rollbook.algos.parts.networks import Linear, convolve, head_of_torso, make_torso, orthogonal_linear
 from rollbook.algos.parts.running import no_statistics, normalised, scaled, with_batch
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.errors import InvalidConfig
@@ -148,6 +148,27 @@ def test_a_narrow_layer_and_its_gradients_are_those_of_any_other(outputs: int) -
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
     np.testing.assert_allclose(layer.narrow(x[0]), layer(x[0]))
+
+
+@pytest.mark.parametrize(("hidden", "outputs", "rows"), [((12, 9), 2, 16), ((5,), 30, 9), ((12, 9), 2, 1)])
+def test_a_batch_as_columns_has_the_values_and_gradients_of_rows(
+    hidden: tuple[int, ...], outputs: int, rows: int
+) -> None:
+    torso_key, head_key, x_key = jax.random.split(jax.random.key(0), 3)
+    torso = make_torso(torso_key, (4,), hidden, "tanh")
+    head = orthogonal_linear(head_key, hidden[-1], outputs, 1.0)
+    x = jax.random.normal(x_key, (rows, 4))
+
+    def squares(use):
+        loss = jax.value_and_grad(lambda *args: jnp.square(use(*args)).sum(), argnums=(0, 1, 2))
+        return jax.jit(loss)(torso, head, x)
+
+    ours, plain = squares(head_of_torso), squares(lambda torso, head, x: head(torso(x)))
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    in_numpy = head_of_torso(*jax.device_get((torso, head, x)))
+    assert isinstance(in_numpy, np.ndarray)
+    np.testing.assert_allclose(in_numpy, head(torso(x)), rtol=1e-5, atol=1e-6)
 
 
 def test_hidden_weights_are_orthogonal_and_biases_zero() -> None:

@@ -134,16 +134,17 @@ SAMPLE = jax.jit(device.sample, static_argnames=("n_step", "gamma"))
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("steps", [4, 7, 23])
-def test_the_device_replay_holds_what_a_plain_list_holds(n_step: int, steps: int) -> None:
-    rows, envs = 7, 2
+@pytest.mark.parametrize("parts", [[4], [7], [1] * 23, [5] * 4, [2, 9], [10, 3]])
+def test_the_device_replay_holds_what_a_plain_list_holds(n_step: int, parts: list[int]) -> None:
+    """However many rows are added at once; also more than it has places for."""
+    rows, envs, steps = 7, 2, sum(parts)
     world = World(VECTORS, envs, steps)
     replay = device.empty(rows, envs, VECTORS)
     history = []
-    for _ in range(steps):
-        row, transition = world.step()
-        history.append(row)
-        replay = ADD(replay, Transition(*map(jnp.asarray, transition)))
+    for count in parts:
+        made = [world.step() for _ in range(count)]
+        history += [row for row, _ in made]
+        replay = ADD(replay, jax.tree.map(lambda *rows: jnp.stack(rows), *(transition for _, transition in made)))
 
     size = min(steps, rows)
     batch = SAMPLE(replay, jnp.asarray(every_choice(size, envs, n_step)), n_step=n_step, gamma=GAMMA)

@@ -15,7 +15,7 @@ from test_replay import IMAGES, VECTORS, Happened, World
 
 from rollbook.algos import rsac
 from rollbook.algos.parts.replay import Transition
-from rollbook.algos.parts.sequences import Sequences, add_step, empty_episodic, sample_sequences
+from rollbook.algos.parts.sequences import Sequences, add_steps, empty_episodic, sample_sequences
 from rollbook.book.checkpoints import load_checkpoint, save_checkpoint
 from rollbook.errors import CorruptFile, InvalidConfig
 from rollbook.training.host_episodes import HostEpisodes
@@ -121,17 +121,18 @@ def test_host_episodes_hold_what_a_plain_list_holds(
     assert_sequences_are_right(recorder, batch, starts, steps, cut)
 
 
-ADD = jax.jit(add_step)
+ADD = jax.jit(add_steps)
 SAMPLE = jax.jit(sample_sequences, static_argnames=("steps", "cut"))
 
 
 @pytest.mark.parametrize("cut", ["episodes", "segments"])
-@pytest.mark.parametrize("added", [5, 23])
-def test_the_device_replay_holds_the_episodes_that_a_plain_list_holds(added: int, cut: Any) -> None:
+@pytest.mark.parametrize(("added", "at_once"), [(5, 1), (24, 3), (26, 13)])
+def test_the_device_replay_holds_the_episodes_that_a_plain_list_holds(added: int, at_once: int, cut: Any) -> None:
     rows, envs, steps = 11, 2, 4
     recorder, replay = Recorder(World(VECTORS, envs, added)), empty_episodic(rows, envs, VECTORS, 1)
-    for _ in range(added):
-        replay = ADD(replay, *jax.tree.map(jnp.asarray, recorder.step()))
+    for _ in range(added // at_once):
+        made = [recorder.step() for _ in range(at_once)]
+        replay = ADD(replay, *jax.tree.map(lambda *rows: jnp.stack(rows), *made))
 
     starts = expected_starts(recorder, max(added - rows, 0), envs, steps, cut)
     batch = SAMPLE(replay, jnp.arange(len(starts), dtype=jnp.uint32), steps=steps, cut=cut)

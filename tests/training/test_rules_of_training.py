@@ -340,6 +340,7 @@ def _at_second_call(usual: Any, other: Any) -> Any:
     return call
 
 
+SMALL_LOOPS = "xla_cpu_small_while_loop_byte_threshold"
 ONE_OR_SEVERAL_AT_ONCE = """
 from test_rules_of_training import Labels, assert_same, small_setup, train_one
 from rollbook.training import {loops}
@@ -357,6 +358,28 @@ def test_more_iterations_in_one_call_do_not_change_the_numbers(book: Path, loops
     done = subprocess.run([sys.executable, "-c", program], env=os.environ | changes, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
+
+
+WHOLE_OR_IN_CALLS = """
+import os
+from test_rules_of_training import Labels, small_setup, train_one
+print(train_one(small_setup("{algorithm}"), Labels(), None).run_id)
+assert {small} in os.environ["XLA_FLAGS"]
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "c51"])
+def test_small_loops_as_one_piece_of_code_do_not_change_the_numbers(book: Path, algorithm: str) -> None:
+    """And what the user has set in XLA_FLAGS stays."""
+    records = []
+    for flags, small in [("", "byte_threshold=200000"), (f"--xla_backend_extra_options={SMALL_LOOPS}=0", "=0")]:
+        program = WHOLE_OR_IN_CALLS.format(algorithm=algorithm, small=repr(small))
+        changes = {"XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, "-c", program], env=os.environ | changes, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        records.append(rollbook.open(book).run(done.stdout.split()[-1]))
+
+    assert_same(*records)
 
 
 def test_images_are_learned_from_and_a_game_begins_anew_after_a_resume(

@@ -13,7 +13,16 @@ from rollbook.algos.parts.continuous import fan_in_linear, fan_in_torso
 from rollbook.algos.parts.descent import descend, make_optimizer
 from rollbook.algos.parts.exploration import best_of, epsilon_greedy
 from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check
-from rollbook.algos.parts.networks import Activation, Array, Key, Linear, Torso, network, torso_features
+from rollbook.algos.parts.networks import (
+    Activation,
+    Array,
+    Key,
+    Linear,
+    Torso,
+    head_of_torso,
+    network,
+    torso_features,
+)
 from rollbook.algos.parts.replay import Batch
 from rollbook.algos.parts.schedule import Steps, check_schedule
 from rollbook.algos.parts.spaces import Spaces
@@ -85,7 +94,7 @@ class QNetwork:
     head: Linear
 
     def __call__(self, observation: Array) -> Array:
-        return self.head(self.torso(observation))
+        return head_of_torso(self.torso, self.head, observation)
 
 
 class State(NamedTuple):

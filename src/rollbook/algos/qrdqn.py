@@ -18,7 +18,16 @@ from rollbook.algos.parts.descent import descend, make_optimizer
 from rollbook.algos.parts.distributional import quantile_huber
 from rollbook.algos.parts.exploration import best_of, epsilon_greedy
 from rollbook.algos.parts.fields import Count, NonNegative, Positive, Share, Sizes, check
-from rollbook.algos.parts.networks import Activation, Array, Key, Linear, Torso, network, torso_features
+from rollbook.algos.parts.networks import (
+    Activation,
+    Array,
+    Key,
+    Linear,
+    Torso,
+    head_of_torso,
+    network,
+    torso_features,
+)
 from rollbook.algos.parts.replay import Batch
 from rollbook.algos.parts.schedule import Steps, check_schedule
 from rollbook.algos.parts.spaces import Spaces
@@ -93,7 +102,7 @@ class QuantileNetwork:
     count: int = field(metadata={"static": True})
 
     def quantiles(self, observation: Array) -> Array:  # (..., actions, quantiles)
-        output = self.head(self.torso(observation))
+        output = head_of_torso(self.torso, self.head, observation)
         return output.reshape(*output.shape[:-1], -1, self.count)
 
     def __call__(self, observation: Array) -> Array:

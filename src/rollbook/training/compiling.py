@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Of all that such a loop reads and writes: a network of 120 and 84 units for C51 fits. With a megabyte, nothing that was
+# tried became faster.
+_SMALL_LOOP_BYTES = 200_000
+
 
 def use_cores(count: int | None, first: int = 0) -> int:
     """Keep this process to so many of its cores, and say how many it has. Works only before JAX is first used.
@@ -36,6 +40,19 @@ def use_compile_cache() -> None:
     }
     for name, value in settings.items():
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
+
+
+def keep_small_loops_whole() -> None:
+    """For trainings on the device. Works only before JAX is first used.
+
+    A step of an environment with a small network is some forty calls of XLA's, which take longer than what they do. As
+    one piece of machine code, ten steps of CartPole-v1 with DQN take 8 us in place of 17; the numbers are the same to
+    the bit (ADR 17).
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_backend_extra_options" not in flags:
+        option = f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={_SMALL_LOOP_BYTES}"
+        os.environ["XLA_FLAGS"] = f"{flags} {option}".strip()
 
 
 def compiled(learn: Callable[..., Any]) -> Any:

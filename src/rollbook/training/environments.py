@@ -101,6 +101,11 @@ def _view(env_id: str) -> _View:
     return _View(part[1], "p" if part[2] == "p" else "v", count) if part else _View(name, None, count)
 
 
+def runs_on_device(env_id: str, backend: str) -> bool:
+    """Said without making it."""
+    return backend != "host" and domains.find(env_id) is not None
+
+
 def find_environment(
     env_id: str, backend: Literal["auto", "device", "host"] = "auto", max_episode_steps: int | None = None
 ) -> Environment:

@@ -330,8 +330,7 @@ class DeviceLoop(_OffPolicy):
         return algorithm, {name: jnp.zeros(x.shape, x.dtype) for name, x in metrics.items()}
 
     def _collect(self, algorithm: Any, environment: EnvState, replay: Replay, chance: Drawn, world: Any) -> Any:
-        def step(carry: tuple[EnvState, Replay], drawn: Any) -> Any:
-            environment, replay = carry
+        def step(environment: EnvState, drawn: Any) -> Any:
             noise, random, at_random, keys, fresh = drawn
             observation, begins = environment.observation, environment.elapsed == 0
             action = self.algorithm.act(algorithm.actor, observation, noise)
@@ -339,11 +338,11 @@ class DeviceLoop(_OffPolicy):
             environment, made = self.envs.step(environment, self.spaces.to_environment(action), keys, fresh)
             row = Transition(observation, action, made.reward, made.terminated, begins, made.next_observation)
             done = made.terminated | made.truncated
-            return (environment, add(replay, row)), Episodes(done, made.episode_return, made.episode_length)
+            return environment, (row, Episodes(done, made.episode_return, made.episode_length))
 
         drawn = (chance.noise, chance.random, chance.random_acting, *world)
-        (environment, replay), episodes = jax.lax.scan(step, (environment, replay), drawn)
-        return environment, replay, episodes
+        environment, (rows, episodes) = jax.lax.scan(step, environment, drawn)
+        return environment, add(replay, rows), episodes
 
 
 class HostLoop(_OffPolicy):

@@ -21,7 +21,7 @@ from rollbook.algos.parts.replay import Replay, Transition
 from rollbook.algos.parts.sequences import (
     EpisodicReplay,
     Sequences,
-    add_step,
+    add_steps,
     check_episodes_are_whole,
     empty_episodic,
     sample_sequences,
@@ -124,7 +124,7 @@ class DeviceLoop(_Remembering, off_policy.DeviceLoop):
 
     def _collect(self, algorithm: Any, environment: Any, replay: Any, chance: Drawn, world: Any) -> Any:
         def step(carry: Any, drawn: Any) -> Any:
-            (environment, carried), ring = carry
+            environment, carried = carry
             noise, random, at_random, keys, fresh = drawn
             observation, position = environment.observation, environment.elapsed
             carried = forgotten_where(position == 0, carried)
@@ -132,17 +132,17 @@ class DeviceLoop(_Remembering, off_policy.DeviceLoop):
             action = jnp.where(at_random, random, action.astype(random.dtype))
             environment, made = self.envs.step(environment, self.spaces.to_environment(action), keys, fresh)
             row = Transition(observation, action, made.reward, made.terminated, position == 0, made.next_observation)
-            ring = add_step(ring, row, position, carried.memory)
+            before = carried.memory if self.stored_size else carried.memory[:, :0]
             if self.critics_follow:
                 memory = jnp.concatenate(memory, axis=-1)
             carried = Carried(memory, action, made.reward)
             done = made.terminated | made.truncated
             episodes = Episodes(done, made.episode_return, made.episode_length)
-            return ((environment, carried), ring), episodes
+            return (environment, carried), (row, position, before, episodes)
 
         drawn = (chance.noise, chance.random, chance.random_acting, *world)
-        (environment, replay), episodes = jax.lax.scan(step, (environment, replay), drawn)
-        return environment, replay, episodes
+        environment, (*rows, episodes) = jax.lax.scan(step, environment, drawn)
+        return environment, add_steps(replay, *rows), episodes
 
 
 class HostLoop(_Remembering, off_policy.HostLoop):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rollbook.errors import TrainingFailed, UsageError
-from rollbook.training.compiling import use_compile_cache
+from rollbook.training.compiling import keep_small_loops_whole, use_compile_cache
+from rollbook.training.environments import runs_on_device
 from rollbook.training.setup import Setup, algorithm_name, find_preset, make_config
 from rollbook.training.trainer import Machine, Progress, Trainer, make_machine
 
@@ -112,6 +113,8 @@ def train_one(
     """In this process. `machines` keeps what was compiled from one call to the next."""
     import rollbook
 
+    if runs_on_device(setup.env, setup.backend):
+        keep_small_loops_whole()
     use_compile_cache()
     # Before there is a run: what is wrong with the environment is then an error and no failed run.
     machine = _find_machine(setup, {} if machines is None else machines)

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, size, stride: Mnih et al. 2015, Methods
 _NATURE_FEATURES = 512
+_FEW = 8  # outputs, inputs or rows: less than half of what a vector of the CPU holds
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -56,6 +57,11 @@ class Linear:
             return self(x)
         return _narrow_product(x, self.weight) + self.bias
 
+    def of_columns(self, x: Array) -> Array:
+        """The same of a batch as columns: (out, batch) from (in, batch)."""
+        few = min(self.weight.shape) <= _FEW
+        return (_written(self.weight.T) if few else self.weight.T) @ x + self.bias[:, None]
+
 
 @jax.custom_vjp
 def _narrow_product(x: Array, weight: Array) -> Array:
@@ -69,14 +75,20 @@ def _narrow_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]
 def _narrow_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
     """With the slopes of each output as a row: 3 us for 128 x 256 inputs and 6 outputs, where x.T @ slope takes 33."""
     x, weight = saved
-    # XLA would turn both transpositions back into that product, but for barriers and an array of one dimension, which
-    # has only one way to lie.
-    written: Any = jax.lax.optimization_barrier
-    rows = written(slope.T.reshape(-1)).reshape(slope.shape[::-1])
-    return slope @ weight.T, written(rows @ x).T
+    barrier: Any = jax.lax.optimization_barrier
+    return slope @ weight.T, barrier(_written(slope.T) @ x).T
 
 
 _narrow_product.defvjp(_narrow_forward, _narrow_backward)
+
+
+def _written(turned: Array) -> Array:
+    """A transposed array, moved in memory: XLA would turn products of it back into slower ones of what it was, but for
+    the barrier and an array of one dimension, which has only one way to lie.
+    """
+    barrier: Any = jax.lax.optimization_barrier
+    moved: Array = barrier(turned.reshape(-1)).reshape(turned.shape)
+    return moved
 
 
 @network
@@ -89,6 +101,12 @@ class MLP:
     def __call__(self, x: Array) -> Array:
         for layer in self.layers:
             x = activate(layer(x), self.activation)
+        return x
+
+    def of_columns(self, x: Array) -> Array:
+        """The same of a batch as columns: (out, batch) from (in, batch)."""
+        for layer in self.layers:
+            x = activate(layer.of_columns(x), self.activation)
         return x
 
 
@@ -168,6 +186,15 @@ def make_torso(key: Key, observation_shape: tuple[int, ...], hidden: Sequence[in
         for key, inputs, outputs in zip(keys, sizes[:-1], sizes[1:], strict=True)
     ]
     return MLP(tuple(layers), activation)
+
+
+def head_of_torso(torso: Torso, head: Linear, x: Array) -> Array:
+    """`head(torso(x))`. A batch goes through an MLP as columns, whose products a CPU makes sooner where layers are no
+    multiple of its vectors, while the batch is: an update of DQN (120 and 84 units, 128 steps) takes 65 us, not 73.
+    """
+    if namespace(x) is np or isinstance(torso, CNN) or x.ndim != 2 or x.shape[0] <= _FEW:
+        return head(torso(x))
+    return head.of_columns(torso.of_columns(_written(x.T))).T
 
 
 def torso_features(torso: Torso) -> int:

@@ -7,13 +7,15 @@ numpy or in JAX, after its arguments; `add` is JAX's, and host loops write into 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from rollbook.algos.parts.networks import Array, namespace
 from rollbook.algos.parts.spaces import Spaces
+
+T = TypeVar("T")
 
 
 class Transition(NamedTuple):
@@ -66,11 +68,22 @@ def empty(rows: int, envs: int, spaces: Spaces) -> Replay:
     return Replay(data, jnp.int32(0), jnp.int32(0))
 
 
-def add(replay: Replay, step: Transition) -> Replay:
-    """One more row, (envs, ...); the oldest goes once the ring is full."""
-    place = replay.added % replay.data.reward.shape[0]
-    data = jax.tree.map(lambda ring, x: ring.at[place].set(x.astype(ring.dtype)), replay.data, step)
-    return Replay(data, replay.added + 1, replay.known)
+def add(replay: Replay, rows: Transition) -> Replay:
+    """More rows, (rows, envs, ...); the oldest go once the ring is full."""
+    data = write_rows(replay.data, rows, replay.added)
+    return Replay(data, replay.added + rows.reward.shape[0], replay.known)
+
+
+def write_rows(rings: T, rows: T, added: Array) -> T:
+    """To arrays (places, ...) the rows that follow on as many as were `added` before; of more than fit, the last."""
+
+    def write(ring: Array, new: Array) -> Array:
+        count, places = new.shape[0], ring.shape[0]
+        kept = jnp.arange(max(count - places, 0), count)
+        return ring.at[(added + kept) % places].set(new[-places:].astype(ring.dtype))
+
+    written: T = jax.tree.map(write, rings, rows)
+    return written
 
 
 def choose(bits: Any, first: Any, end: Any, rows: int, envs: int, n_step: int) -> tuple[Any, Any]:

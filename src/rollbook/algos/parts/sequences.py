@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import jax.numpy as jnp
 
 from rollbook.algos.parts.networks import Array, namespace
-from rollbook.algos.parts.replay import Replay, Transition, add, empty
+from rollbook.algos.parts.replay import Replay, Transition, add, empty, write_rows
 from rollbook.algos.parts.schedule import ScheduleConfig, check_schedule, replay_rows
 from rollbook.algos.parts.shares import mean_over_shares
 from rollbook.algos.parts.spaces import Spaces
@@ -148,11 +148,10 @@ def empty_episodic(rows: int, envs: int, spaces: Spaces, memory_size: int) -> Ep
     )
 
 
-def add_step(ring: EpisodicReplay, step: Transition, position: Array, memory: Array) -> EpisodicReplay:
-    """One more row, (envs, ...); the memory is kept if there is room for it."""
-    place = ring.added % ring.position.shape[0]
-    kept = ring.memory.at[place].set(memory) if ring.memory.shape[-1] else ring.memory
-    return EpisodicReplay(add(ring.replay, step), ring.position.at[place].set(position), kept)
+def add_steps(ring: EpisodicReplay, rows: Transition, position: Array, memory: Array) -> EpisodicReplay:
+    """More rows, (rows, envs, ...)."""
+    own = write_rows((ring.position, ring.memory), (position, memory), ring.added)
+    return EpisodicReplay(add(ring.replay, rows), *own)
 
 
 class Chosen(NamedTuple):
