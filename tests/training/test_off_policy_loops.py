@@ -4,6 +4,7 @@ and writes everything down.
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from gymnasium.experimental.functional import FuncEnv
 
 from rollbook.algos import ddpg
 from rollbook.algos.parts.spaces import Spaces
+from rollbook.errors import UsageError
 from rollbook.training.device import DeviceEnvs
 from rollbook.training.host import HostEnvs
 from rollbook.training.off_policy import DeviceLoop, HostLoop
@@ -158,3 +160,13 @@ def _history(actions: Any) -> list[tuple[int, float, bool, bool, int]]:
         rows.append((count, 10.0 * (count + 1), terminated, count == 0, count + 1))
         count = 0 if terminated or count + 1 == LIMIT else count + 1
     return rows
+
+
+def test_a_replay_that_does_not_fit_into_memory_says_so() -> None:
+    images = Spaces(observation=(4096, 4096, 3), discrete=False, actions=1, low=(-1.0,), high=(1.0,))
+    config = dataclasses.replace(CONFIG, buffer_size=1_000_000_000)
+
+    with pytest.raises(UsageError, match=r"no memory for as many observations of the shape \(4096, 4096, 3\)") as error:
+        HostLoop(HostEnvs(lambda: gymnasium.make("Pendulum-v1"), 1, 1), ddpg, config, images, 1, ITERATIONS)
+
+    assert error.value.hint == "--buffer-size 100000000"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Of all that such a loop reads and writes: a network of 120 and 84 units for C51 fits. With a megabyte, nothing that was
-# tried became faster.
+# Of all that such a loop reads and writes: a network of 120 and 84 units for C51 fits. With a megabyte, nothing that
+# was tried became faster.
 _SMALL_LOOP_BYTES = 200_000
 
 

@@ -21,6 +21,7 @@ from rollbook.algos.parts.replay import Batch, Replay, Transition, add, empty, s
 from rollbook.algos.parts.schedule import replay_rows, schedule_of
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.book.growing import GrowingRows, SavedRows
+from rollbook.errors import UsageError
 from rollbook.training.asking import AskingUpdates
 from rollbook.training.atari import AtariGame
 from rollbook.training.compiling import compiled
@@ -355,7 +356,14 @@ class HostLoop(_OffPolicy):
     def __init__(self, envs: HostEnvs, *args: Any) -> None:
         super().__init__(*args)
         self.envs = envs
-        self.replay = self._make_replay()
+        try:
+            self.replay = self._make_replay()
+        except MemoryError:
+            raise UsageError(
+                f"buffer_size is {self.config.buffer_size}: there is no memory for as many observations of the shape "
+                f"{self.spaces.observation}",
+                f"--buffer-size {self.config.buffer_size // 10}",
+            ) from None
         self._begins = np.ones(self.config.num_envs, np.bool_)
         self._draw = jax.jit(self._chance)
         self._update = compiled(self._learn_flat)
