@@ -47,7 +47,7 @@ def keep_small_loops_whole() -> None:
 
     A step of an environment with a small network is some forty calls of XLA's, which take longer than what they do. As
     one piece of machine code, ten steps of CartPole-v1 with DQN take 8 us in place of 17; the numbers are the same to
-    the bit (ADR 17), but for JAX 0.8, where it is left.
+    the bit (ADR 17). Not so with JAX 0.8, so older ones than 0.10 keep their loops.
     """
     import jax
 
