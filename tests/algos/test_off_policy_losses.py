@@ -132,7 +132,7 @@ CHOOSING: dict[str, Any] = {
     "dqn": (np.asarray, dqn.bellman_target, float),
     "c51": (
         lambda values: 100.0 * (np.abs(ATOMS - np.reshape(values, (-1, 1))) < 0.1).ravel(),
-        c51.projected_target,
+        lambda *args: c51.projected_target(*args).T,
         lambda target: float(target @ ATOMS),
     ),
     "qrdqn": (lambda values: np.repeat(values, 5), qrdqn.quantile_target, lambda target: float(target.mean())),
@@ -282,7 +282,7 @@ def test_the_target_distribution_of_c51_is_that_of_a_slow_version() -> None:
             lower = min(int(place), 9)
             expected[lower] += probability * (1 - (place - lower))
             expected[lower + 1] += probability * (place - lower)
-        np.testing.assert_allclose(found[sample], expected, atol=1e-4)
+        np.testing.assert_allclose(found[:, sample], expected, atol=1e-4)
 
 
 def test_the_loss_of_c51_is_the_cross_entropy_of_the_action_that_was_taken() -> None:
@@ -295,7 +295,7 @@ def test_the_loss_of_c51_is_the_cross_entropy_of_the_action_that_was_taken() -> 
     logits = mlp(state.actor, np.asarray(batch.observation, np.float64)).reshape(-1, 4, 11)
     own = logits[np.arange(6), np.asarray(batch.action)]
     logs = own - np.log(np.exp(own).sum(-1, keepdims=True))
-    assert float(loss) == pytest.approx(-(np.asarray(target) * logs).sum(-1).mean(), rel=1e-4)
+    assert float(loss) == pytest.approx(-(np.asarray(target).T * logs).sum(-1).mean(), rel=1e-4)
     np.testing.assert_allclose(q, np.exp(logs) @ np.linspace(-3, 3, 11), rtol=1e-4, atol=1e-5)
 
 

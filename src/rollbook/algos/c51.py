@@ -18,7 +18,16 @@ from rollbook.algos.parts.descent import descend, make_optimizer
 from rollbook.algos.parts.distributional import Support, cross_entropy, project, softmax
 from rollbook.algos.parts.exploration import best_of, epsilon_greedy
 from rollbook.algos.parts.fields import Count, Positive, Range, Share, Sizes, check
-from rollbook.algos.parts.networks import Activation, Array, Key, Linear, Torso, network, torso_features
+from rollbook.algos.parts.networks import (
+    Activation,
+    Array,
+    Key,
+    Linear,
+    Torso,
+    columns_of_torso,
+    network,
+    torso_features,
+)
 from rollbook.algos.parts.replay import Batch
 from rollbook.algos.parts.schedule import Steps, check_schedule
 from rollbook.algos.parts.spaces import Spaces
@@ -97,17 +106,19 @@ class ReturnNetwork:
     head: Linear
     support: Support = field(metadata={"static": True})
 
-    def logits(self, observation: Array) -> Array:  # (..., actions, atoms)
-        output = self.head(self.torso(observation))
-        return output.reshape(*output.shape[:-1], -1, self.support.atoms)
-
     def __call__(self, observation: Array) -> Array:
         """The mean returns, (..., actions)."""
-        return self.mean(softmax(self.logits(observation)))
-
-    def mean(self, probabilities: Array) -> Array:
-        mean: Array = probabilities @ self.support.returns
+        output = self.head(self.torso(observation))
+        mean: Array = softmax(output.reshape(*output.shape[:-1], -1, self.support.atoms)) @ self.support.returns
         return mean
+
+    def logits(self, observation: Array) -> Array:  # (actions, atoms, batch)
+        """As columns: all of them are then computed sooner."""
+        output = columns_of_torso(self.torso, self.head, observation)
+        return output.reshape(-1, self.support.atoms, output.shape[-1])
+
+    def mean(self, probabilities: Array) -> Array:  # (..., batch) from (..., atoms, batch)
+        return (probabilities * self.support.returns[:, None]).sum(-2)
 
 
 class State(NamedTuple):
@@ -138,27 +149,27 @@ def value(state: State, observation: Array) -> Array:
     return state.actor(observation).max(-1)
 
 
-def projected_target(state: State, batch: Batch, config: Config) -> Array:  # (batch, atoms)
+def projected_target(state: State, batch: Batch, config: Config) -> Array:  # (atoms, batch)
     """The distribution of the reward plus the discounted return of the best next action (algorithm 1)."""
-    probabilities = softmax(state.target_actor.logits(batch.next_observation))
-    values = state.actor(batch.next_observation) if config.double else state.target_actor.mean(probabilities)
-    following = of_action(probabilities, values.argmax(-1))
+    probabilities = softmax(state.target_actor.logits(batch.next_observation), axis=1)
+    chooser = softmax(state.actor.logits(batch.next_observation), axis=1) if config.double else probabilities
+    following = of_action(probabilities, state.actor.mean(chooser).argmax(0))
     # A time limit is not the end of the task: only termination cuts the future off.
     discount = jnp.where(batch.terminated, 0.0, batch.discount)
     return project(following, batch.reward, discount, state.target_actor.support)
 
 
 def of_action(distributions: Array, action: Array) -> Array:
-    """Of each sample, the distribution of its action: (batch, atoms) from (batch, actions, atoms)."""
+    """Of each sample, the distribution of its action: (atoms, batch) from (actions, atoms, batch)."""
     # A masked sum instead of a gather: its gradient is no scatter, which is slow on CPU.
-    chosen = action[:, None] == jnp.arange(distributions.shape[-2])
-    return jnp.where(chosen[..., None], distributions, 0.0).sum(-2)
+    chosen = action == jnp.arange(distributions.shape[0])[:, None]
+    return jnp.where(chosen[:, None], distributions, 0.0).sum(0)
 
 
 def loss(network: ReturnNetwork, batch: Batch, target: Array) -> tuple[Array, Array]:
     """The mean cross-entropy; also the mean returns of the actions that were taken."""
     logits = of_action(network.logits(batch.observation), batch.action)
-    return cross_entropy(target, jax.nn.log_softmax(logits)).mean(), network.mean(softmax(logits))
+    return cross_entropy(target, logits).mean(), network.mean(softmax(logits, axis=0))
 
 
 def update(state: State, batch: Batch, key: Key, config: Config) -> tuple[State, dict[str, Array]]:

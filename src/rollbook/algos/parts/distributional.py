@@ -34,38 +34,49 @@ def _returns(support: Support) -> Any:
     return np.linspace(support.low, support.high, support.atoms, dtype=np.float32)
 
 
-def softmax(logits: Any) -> Any:
+def softmax(logits: Any, axis: int = -1) -> Any:
     """In numpy as well."""
     xp = namespace(logits)
-    powers = xp.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    powers = xp.exp(logits - logits.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
 
 
 def project(probabilities: Array, reward: Array, discount: Array, support: Support) -> Array:
-    """The distribution of `reward + discount * Z` on the atoms of Z, (batch, atoms): Bellemare et al. 2017, equation 7.
+    """The distribution of `reward + discount * Z` on the atoms of Z, (atoms, batch): Bellemare et al. 2017, equation 7.
 
     Where the task ended, the discount is to be 0. Each atom's probability goes to the two atoms nearest to where it
     has moved, in proportion; what moves beyond an end stays at that end.
+
+    Atoms that are moved equally far are next to each other again. So this goes through how far they are moved, in whole
+    atoms, which are few: 3 where a reward is less than an atom, in 7 us (101 atoms, 128 steps). A scatter takes 50.
     """
-    last = support.atoms - 1
-    moved = reward[:, None] + discount[:, None] * support.returns
-    place = jnp.clip((moved - support.low) / support.gap, 0, last)  # (batch, from), in atoms
-    below = jnp.floor(place).astype(jnp.int32)
-    above_share = place - below
-    rows = jnp.arange(place.shape[0])[:, None]
-    # What is at the last atom has none above it: its share of 0 goes to a column that is cut off.
-    empty = jnp.zeros((place.shape[0], support.atoms + 1))
-    both = (
-        empty.at[rows, below]
-        .add(probabilities * (1 - above_share))
-        .at[rows, below + 1]
-        .add(probabilities * above_share)
-    )
-    return both[:, :-1]
+    number = np.arange(support.atoms, dtype=np.float32)[:, None]
+    wanted = (reward + discount * support.returns[:, None] - support.low) / support.gap
+    place = jnp.clip(wanted, 0, support.atoms - 1)  # (atoms, batch), in atoms
+    # Without a discount, all atoms meet at one place, which some have a long way to.
+    meet = discount == 0
+    moved = jnp.where(meet, 0, place - number)
+    around = ((support.atoms, support.atoms), (0, 0))
+    sources, ways = jnp.pad(jnp.where(meet, 0, probabilities), around), jnp.pad(moved, around)
+
+    def add_moved(by: Array, sums: Array) -> Array:
+        here = [jax.lax.dynamic_slice_in_dim(x, support.atoms - by, support.atoms) for x in (sources, ways)]
+        return sums + here[0] * _nearness(here[1] - by)
+
+    nearest, farthest = jnp.floor(moved.min()).astype(jnp.int32), jnp.ceil(moved.max()).astype(jnp.int32)
+    met = jnp.where(meet, _nearness(place[0] - number), 0)
+    projected: Array = jax.lax.fori_loop(nearest, farthest + 1, add_moved, met)
+    return projected
 
 
-def cross_entropy(target: Array, log_probabilities: Array) -> Array:
-    return -(target * log_probabilities).sum(-1)
+def _nearness(distance: Array) -> Array:
+    """The share of an atom that is this far away: 1 at its place, 0 from its neighbours on."""
+    return jnp.maximum(1 - jnp.abs(distance), 0)
+
+
+def cross_entropy(target: Array, logits: Array) -> Array:
+    """Of distributions as columns, (batch,) from twice (atoms, batch)."""
+    return -(target * jax.nn.log_softmax(logits, axis=0)).sum(0)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
