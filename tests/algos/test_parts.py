@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from rollbook.algos import c51, ddpg, dqn, ppo, qrdqn, sac, td3, trpo, vpg
 from rollbook.algos.parts.actor_critic import explained_variance, make_actor, make_critic
 from rollbook.algos.parts.continuous import DeterministicActor
+from rollbook.algos.parts.descent import make_optimizer
 from rollbook.algos.parts.distributions import Categorical, Gaussian, draw_noise
 from rollbook.algos.parts.fields import Count, Positive, Share, Sizes, check, fields_of
 from rollbook.algos.parts.gae import advantages
@@ -148,6 +150,41 @@ def test_a_narrow_layer_and_its_gradients_are_those_of_any_other(outputs: int) -
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
     np.testing.assert_allclose(layer.narrow(x[0]), layer(x[0]))
+
+
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(64, 64, 128), (64, 80, 64), (64, 60, 64), (64, 64, 300)])
+def test_a_wide_layer_has_the_gradients_of_a_plain_product(rows: int, inputs: int, outputs: int) -> None:
+    rng = np.random.default_rng(0)
+    layer = Linear(
+        jnp.asarray(rng.normal(size=(inputs, outputs)), jnp.float32), jnp.asarray(rng.normal(size=outputs), jnp.float32)
+    )
+    x = jnp.asarray(rng.normal(size=(rows, inputs)), jnp.float32)
+
+    def squares(use):
+        return jax.jit(jax.value_and_grad(lambda layer, x: jnp.square(use(layer, x)).mean(), argnums=(0, 1)))(layer, x)
+
+    ours, plain = squares(Linear.__call__), squares(lambda layer, x: x @ layer.weight + layer.bias)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-2])
+def test_adam_makes_the_steps_of_optax(epsilon: float) -> None:
+    """From the same state: a checkpoint of either goes on with the other."""
+    rng = np.random.default_rng(0)
+    gradients = [{"a": jnp.asarray(rng.normal(size=5) * 10.0**-n), "b": jnp.zeros(2)} for n in range(6)]
+    ours, theirs = make_optimizer(1e-3, None, epsilon), optax.chain(optax.identity(), optax.adam(1e-3, eps=epsilon))
+    our_state, their_state = ours.init(gradients[0]), theirs.init(gradients[0])
+
+    for gradient in gradients:
+        our_step, our_state = ours.update(gradient, our_state)
+        their_step, their_state = theirs.update(gradient, their_state)
+        np.testing.assert_allclose(our_step["a"], their_step["a"], rtol=5e-5)
+        np.testing.assert_array_equal(our_step["b"], 0)
+
+    assert jax.tree.structure(our_state) == jax.tree.structure(their_state)
+    for one, other in zip(jax.tree.leaves(our_state), jax.tree.leaves(their_state), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("hidden", "outputs", "rows"), [((12, 9), 2, 16), ((5,), 30, 9), ((12, 9), 2, 1)])

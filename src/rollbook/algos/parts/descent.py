@@ -21,7 +21,7 @@ def make_optimizer(lr: float, max_grad_norm: float | None, epsilon: float = 1e-8
 
 
 def _adam(lr: float, epsilon: float) -> optax.GradientTransformation:
-    """optax.adam, with its state, and the same steps but for last bits.
+    """optax.adam, with its state, and the same steps but for rounding.
 
     The corrections for the first updates are in the rate, as the paper recommends (end of section 2), so a parameter
     takes one division in place of three, the slowest thing that is done to it.
