@@ -216,11 +216,22 @@ def test_hidden_weights_are_orthogonal_and_biases_zero() -> None:
     assert not np.any(torso.layers[1].bias)
 
 
-@pytest.mark.parametrize(("size", "stride", "shape"), [(8, 4, (84, 84, 4)), (4, 2, (23, 20, 3)), (3, 1, (9, 7, 2))])
-def test_a_convolution_and_its_gradients_are_those_of_jax(size: int, stride: int, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("size", "stride", "shape", "filters"),
+    [
+        (8, 4, (84, 84, 4), 5),
+        (4, 2, (23, 20, 3), 5),
+        (3, 1, (9, 7, 2), 5),
+        (8, 4, (32, 36, 4), 32),
+        (3, 1, (10, 10, 64), 64),
+    ],
+)
+def test_a_convolution_and_its_gradients_are_those_of_jax(
+    size: int, stride: int, shape: tuple[int, ...], filters: int
+) -> None:
     image_key, kernel_key = jax.random.split(jax.random.key(0))
     image = jax.random.normal(image_key, (2, *shape))
-    kernel = jax.random.normal(kernel_key, (size, size, shape[-1], 5)) / size
+    kernel = jax.random.normal(kernel_key, (size, size, shape[-1], filters)) / size
 
     def usual(image: Any, kernel: Any) -> Any:
         return jax.lax.conv_general_dilated(

@@ -118,7 +118,8 @@ class ReturnNetwork:
         return output.reshape(-1, self.support.atoms, output.shape[-1])
 
     def mean(self, probabilities: Array) -> Array:  # (..., batch) from (..., atoms, batch)
-        return (probabilities * self.support.returns[:, None]).sum(-2)
+        mean: Array = (probabilities * self.support.returns[:, None]).sum(-2)
+        return mean
 
 
 class State(NamedTuple):

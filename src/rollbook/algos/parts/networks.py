@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.xla_metadata import set_xla_metadata
+
+from rollbook.algos.parts.products import FEW, narrow_product, product, product_of_columns, written
 
 Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
@@ -23,9 +24,6 @@ T = TypeVar("T")
 
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, size, stride: Mnih et al. 2015, Methods
 _NATURE_FEATURES = 512
-_VECTOR = 16  # numbers that a vector of the CPU holds
-_FEW = 8  # outputs, inputs or rows: half of a vector
-_WIDE = 64  # outputs, inputs and rows
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -52,97 +50,17 @@ class Linear:
     bias: Array  # (out,)
 
     def __call__(self, x: Array) -> Array:
-        if namespace(x) is np or not _is_wide(x, self.weight):
-            return x @ self.weight + self.bias
-        return _wide_product(x, self.weight) + self.bias
+        return (x @ self.weight if namespace(x) is np else product(x, self.weight)) + self.bias
 
     def narrow(self, x: Array) -> Array:
         """The same, where outputs are few: for a batch, the gradient of the weights is then had sooner."""
         if namespace(x) is np or x.ndim != 2:
             return self(x)
-        return _narrow_product(x, self.weight) + self.bias
+        return narrow_product(x, self.weight) + self.bias
 
     def of_columns(self, x: Array) -> Array:
         """The same of a batch as columns: (out, batch) from (in, batch)."""
-        few = min(self.weight.shape) <= _FEW
-        return (_narrow_of_columns(self.weight, x) if few else self.weight.T @ x) + self.bias[:, None]
-
-
-def _is_wide(x: Array, weight: Array) -> bool:
-    """A batch with room for whole vectors in all directions: with 300 units, say, turning it first gains nothing."""
-    return x.ndim == 2 and all(size >= _WIDE and size % _VECTOR == 0 for size in (*x.shape, weight.shape[1]))
-
-
-@jax.custom_vjp
-def _wide_product(x: Array, weight: Array) -> Array:
-    return x @ weight
-
-
-def _wide_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
-    return x @ weight, (x, weight)
-
-
-def _wide_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-    """With the inputs turned first: 93 us for 128 x 256 of them and 256 outputs, where x.T @ slope takes 120."""
-    x, weight = saved
-    # As a function of its own, or XLA would turn what x is computed from, a number at a time, and more slowly.
-    with set_xla_metadata(inlineable="false"):
-        turned = _turned(x)
-    return slope @ weight.T, turned @ slope
-
-
-_wide_product.defvjp(_wide_forward, _wide_backward)
-
-
-@jax.jit
-def _turned(x: Array) -> Array:
-    return x.T
-
-
-@jax.custom_vjp
-def _narrow_product(x: Array, weight: Array) -> Array:
-    return x @ weight
-
-
-def _narrow_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
-    return x @ weight, (x, weight)
-
-
-def _narrow_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-    """With the slopes of each output as a row: 3 us for 128 x 256 inputs and 6 outputs, where x.T @ slope takes 33."""
-    x, weight = saved
-    barrier: Any = jax.lax.optimization_barrier
-    return slope @ weight.T, barrier(_written(slope.T) @ x).T
-
-
-_narrow_product.defvjp(_narrow_forward, _narrow_backward)
-
-
-@jax.custom_vjp
-def _narrow_of_columns(weight: Array, x: Array) -> Array:
-    return _written(weight.T) @ x
-
-
-def _narrow_of_columns_forward(weight: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _narrow_of_columns(weight, x), (weight, x)
-
-
-def _narrow_of_columns_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-    """The gradient of the weights not as that of turned ones: 1 us for 84 x 128 inputs and 2 outputs, not 5."""
-    weight, x = saved
-    return x @ slope.T, weight @ slope
-
-
-_narrow_of_columns.defvjp(_narrow_of_columns_forward, _narrow_of_columns_backward)
-
-
-def _written(turned: Array) -> Array:
-    """A transposed array, moved in memory: XLA would turn products of it back into slower ones of what it was, but for
-    the barrier and an array of one dimension, which has only one way to lie.
-    """
-    barrier: Any = jax.lax.optimization_barrier
-    moved: Array = barrier(turned.reshape(-1)).reshape(turned.shape)
-    return moved
+        return product_of_columns(self.weight, x) + self.bias[:, None]
 
 
 @network
@@ -204,29 +122,9 @@ def convolve(image: Array, kernel: Array, stride: int) -> Array:
             beside = jax.lax.bitcast_convert_type(beside, jnp.uint8)
         beside = beside.reshape(*beside.shape[:3], -1).astype(jnp.float32) / 255
     weights = kernel.reshape(wide, stride, wide, stride, channels, filters).transpose(2, 1, 3, 4, 0, 5)
-    products = _product_of_blocks(beside, weights.reshape(-1, wide * filters))  # (batch, down, columns, wide x filters)
+    flat = product(beside.reshape(-1, beside.shape[-1]), weights.reshape(-1, wide * filters))
+    products = flat.reshape(*beside.shape[:3], -1)  # (batch, down, columns, wide x filters)
     return sum(products[:, i : i + rows, :, i * filters : (i + 1) * filters] for i in range(wide))  # type: ignore[return-value]
-
-
-@jax.custom_vjp
-def _product_of_blocks(blocks: Array, weights: Array) -> Array:
-    return blocks @ weights
-
-
-def _forward_of_blocks(blocks: Array, weights: Array) -> tuple[Array, tuple[Array, Array]]:
-    return blocks @ weights, (blocks, weights)
-
-
-def _backward_of_blocks(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-    """XLA turns slopes for the gradient of the weights, and then makes a slow product of them. This one is not."""
-    blocks, weights = saved
-    with set_xla_metadata(inlineable="false"):
-        turned = _turned(slope.reshape(-1, slope.shape[-1]))
-    barrier: Any = jax.lax.optimization_barrier
-    return slope @ weights.T, barrier(turned @ blocks.reshape(-1, blocks.shape[-1])).T
-
-
-_product_of_blocks.defvjp(_forward_of_blocks, _backward_of_blocks)
 
 
 def _blocks_beside(image: Array, stride: int, wide: int) -> Array:
@@ -265,7 +163,7 @@ def make_torso(key: Key, observation_shape: tuple[int, ...], hidden: Sequence[in
 
 def head_of_torso(torso: Torso, head: Linear, x: Array) -> Array:
     """`head(torso(x))`, the sooner way."""
-    if namespace(x) is np or isinstance(torso, CNN) or x.ndim != 2 or x.shape[0] <= _FEW:
+    if namespace(x) is np or isinstance(torso, CNN) or x.ndim != 2 or x.shape[0] <= FEW:
         return head(torso(x))
     return columns_of_torso(torso, head, x).T
 
@@ -277,7 +175,7 @@ def columns_of_torso(torso: Torso, head: Linear, x: Array) -> Array:
     """
     if isinstance(torso, CNN):
         return head(torso(x)).T
-    return head.of_columns(torso.of_columns(_written(x.T)))
+    return head.of_columns(torso.of_columns(written(x.T)))
 
 
 def torso_features(torso: Torso) -> int:
