@@ -64,6 +64,19 @@ def test_a_certain_reward_falls_between_its_two_neighbours() -> None:
     np.testing.assert_allclose(found.T, [[0, 0.75, 0.25, 0, 0]], atol=1e-6)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_bad_reward_spoils_only_its_own_sample(bad: float) -> None:
+    support = Support(-10.0, 10.0, 51)
+    probabilities = jnp.full((51, 4), 1 / 51)
+    discount = np.array([0.99, 0.99, 0, 0.5], np.float32)
+
+    found = project(probabilities, jnp.array([bad, 3, 1, 2]), discount, support)
+
+    expected = project(probabilities, jnp.array([0.0, 3, 1, 2]), discount, support)
+    np.testing.assert_array_equal(found[:, 1:], expected[:, 1:])
+    np.testing.assert_allclose(found[:, 1:].sum(0), 1, atol=1e-5)
+
+
 def test_the_projection_keeps_the_mean_where_nothing_leaves_the_support() -> None:
     support = Support(-10.0, 10.0, 21)
     probabilities = softmax(np.random.default_rng(1).normal(size=(1, 21)).astype(np.float32))

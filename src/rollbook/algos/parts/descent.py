@@ -28,8 +28,8 @@ def _adam(lr: float, epsilon: float) -> optax.GradientTransformation:
     """
 
     def update(gradient: Any, state: Any, _: Any = None) -> tuple[Any, Any]:
-        (moments, rest) = state
-        count = moments.count + 1
+        moments, rest = state
+        count = optax.safe_increment(moments.count)
         mean = jax.tree.map(lambda m, g: _MEAN_DECAY * m + (1 - _MEAN_DECAY) * g, moments.mu, gradient)
         square = jax.tree.map(lambda v, g: _SQUARE_DECAY * v + (1 - _SQUARE_DECAY) * g * g, moments.nu, gradient)
         missing = jnp.sqrt(1 - _SQUARE_DECAY**count)
