@@ -81,8 +81,10 @@ def cpu_model() -> str:
 
 
 def command() -> str:
-    """The line that repeats this measurement from the repository's root."""
-    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    """The line that repeats this measurement from the repository's root; places elsewhere are seen from there."""
+    root = Path(__file__).parents[1]
+    arguments = [os.path.relpath(word, root) if word.startswith("/") else word for word in sys.argv[1:]]
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
 
 
 def document(title: str, packages: Sequence[str], sections: Sequence[str]) -> str:
