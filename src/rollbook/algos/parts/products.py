@@ -30,7 +30,7 @@ def _wide_product(x: Array, weight: Array) -> Array:
     return x @ weight
 
 
-def _wide_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
     return x @ weight, (x, weight)
 
 
@@ -41,7 +41,7 @@ def _wide_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Arr
     return slope @ weight.T, _turned(x) @ slope if few_inputs else _kept(_turned(slope) @ x).T
 
 
-_wide_product.defvjp(_wide_forward, _wide_backward)
+_wide_product.defvjp(_forward, _wide_backward)
 
 
 @jax.custom_vjp
@@ -50,17 +50,13 @@ def narrow_product(x: Array, weight: Array) -> Array:
     return x @ weight
 
 
-def _narrow_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
-    return x @ weight, (x, weight)
-
-
 def _narrow_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
     """With the slopes of each output as a row: 3 us for 128 x 256 inputs and 6 outputs, where x.T @ slope takes 33."""
     x, weight = saved
     return slope @ weight.T, _kept(written(slope.T) @ x).T
 
 
-narrow_product.defvjp(_narrow_forward, _narrow_backward)
+narrow_product.defvjp(_forward, _narrow_backward)
 
 
 def product_of_columns(weight: Array, x: Array) -> Array:
