@@ -5,7 +5,7 @@ numbers come from: seeds that have finished are not trained again until their so
 stopped half-way go on. Scores are also kept in results/learning.csv, so that a page can be made of what was trained on
 several machines.
 
-    python benchmarks/learning.py --only sac-Pendulum         # train what is missing, and print the table
+    python benchmarks/learning.py --only ^sac-Pendulum        # train what is missing, and print the table
     python benchmarks/learning.py --peers peers/bin/python    # RL Zoo's tuned agents too, where that is quick
     python benchmarks/learning.py --no-training --write       # docs/benchmarks.md and the scores, from what there is
 """
@@ -448,7 +448,9 @@ MEMORY_HEADER = ["domain", "score", "observations of sac+", *LEARNERS]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], metavar="PART", help="what has this in its name")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PATTERN", help="what has this regular expression in its name"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="train only these")
     parser.add_argument("--peers", metavar="PYTHON", help="of an environment with rl_zoo3: train its agents too")
     parser.add_argument("--peers-only", action="store_true", help="train nothing of ours")
@@ -458,7 +460,9 @@ def main() -> None:
     options = parser.parse_args()
     bars = [*BARS, *(partly_seen(env, learner) for env in PARTLY_SEEN for learner in LEARNERS)]
     if not options.no_training:
-        chosen = [bar for bar in bars if not options.only or any(part in bar.name for part in options.only)]
+        chosen = [
+            bar for bar in bars if not options.only or any(re.search(pattern, bar.name) for pattern in options.only)
+        ]
         train_missing(chosen, options.peers, seeds=options.seeds, peers_only=options.peers_only)
     sections = [
         ABOUT,
