@@ -1,7 +1,8 @@
 """A program that goes through all rounds of an iteration, and asks for a batch in each.
 
-Calling a program costs as much as a small update; on several cores, more. The thread that called it answers:
-environments are stepped where they were made, and an error of theirs is raised there.
+Calling a program costs as much as a small update; on several cores, more. The thread that called it draws the batches
+and steps the environments while the program learns: they are stepped where they were made, and an error of theirs is
+raised there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from rollbook.training.compiling import compiled
 from rollbook.training.shares import Cores, on_one_device, over_shares, own_keys, own_share
 
 Learn = Callable[[Any, Any, Array], tuple[Any, dict[str, Array]]]  # state, batches, keys -> state, metrics (updates,)
-Answer = Callable[[int, Any], Any]  # the number of a round and the actor, in numpy -> batches (updates, batch, ...)
+Draw = Callable[[int], Any]  # the number of a round -> batches (updates, batch, ...)
+Collect = Callable[[int, Any], None]  # the number of a round and the actor, in numpy
 
 
 class AskingUpdates:
@@ -44,32 +46,35 @@ class AskingUpdates:
         self._open()
 
     def _open(self) -> None:
-        # What the program asks with: the actor's arrays and the words to be written. None: it has ended.
-        self._asked: queue.SimpleQueue[tuple[Any, Any] | None] = queue.SimpleQueue()
-        self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._drawn: queue.SimpleQueue[Any] = queue.SimpleQueue()  # batches of the next round. None: there are none
+        self._actors: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the arrays of this round's. None: all have ended
         self._given_up = False
 
     def compile(self, state: Any, keys: Any) -> None:
         if self._compiled is None:
             self._compiled = self._program.lower(self._cores.put(state), keys, np.int32(0)).compile()
 
-    def run(self, state: Any, keys: NDArray[np.uint32], first: int, answer: Answer) -> tuple[Any, NDArray[np.float32]]:
-        """The rounds from the `first` on, with keys of all rounds; metrics (rounds, names), means over updates."""
+    def run(
+        self, state: Any, keys: NDArray[np.uint32], first: int, draw: Draw, collect: Collect
+    ) -> tuple[Any, NDArray[np.float32]]:
+        """The rounds from the `first` on, with keys of all rounds; metrics (rounds, names), means over updates.
+
+        While the program learns from a round's batches, `collect` makes the round's steps.
+        """
         self._open()
         with ThreadPoolExecutor(1) as pool:
             ended = pool.submit(self._run, self._cores.put(state), keys, np.int32(first))
-            ended.add_done_callback(lambda _: self._asked.put(None))
+            ended.add_done_callback(lambda _: self._actors.put(None))
             try:
                 for number in range(first, self._schedule.rounds):
-                    if (asked := self._asked.get()) is None:
+                    self._drawn.put(draw(number))
+                    if (actor := self._actors.get()) is None:
                         break
-                    actor, words = asked
-                    self._words.write(words, answer(number, jax.tree.unflatten(self._actor, actor)))
-                    self._answered.put(None)
+                    collect(number, jax.tree.unflatten(self._actor, actor))
             finally:
-                # Where an answer failed, the program runs to its end on nothing.
+                # Where one of them failed, the program runs to its end on nothing.
                 self._given_up = True
-                self._answered.put(None)
+                self._drawn.put(None)
                 ended.exception()  # waits
             state, metrics = ended.result()
         means = np.stack([np.asarray(metrics[name]).mean(axis=1) for name in self._names], axis=-1)
@@ -80,9 +85,10 @@ class AskingUpdates:
 
     def _ask(self, _: Any, words: Any, *actor: Any) -> None:
         """Called by the program, on a thread of its own."""
-        if not self._given_up:
-            self._asked.put(([np.asarray(leaf) for leaf in actor], np.asarray(words)))
-            self._answered.get()
+        if not self._given_up and (batches := self._drawn.get()) is not None:
+            self._words.write(np.asarray(words), batches)
+            # Copies, for the program is about to write to these.
+            self._actors.put([np.asarray(leaf).copy() for leaf in actor])
 
     def _iteration(self, state: Any, keys: Array, first: Array) -> tuple[Any, dict[str, Array]]:
         place = jax.lax.axis_index(SHARES)

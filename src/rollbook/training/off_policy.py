@@ -1,8 +1,9 @@
 """The loops of algorithms that learn from a replay of past steps: on the device, and with host environments.
 
-An iteration is some rounds, each of some steps of all environments and then some updates. All of its randomness comes
-from the seed and the iteration's number, so a run that goes on from a checkpoint makes the same numbers as one that was
-never stopped.
+An iteration is some rounds, each of some steps of all environments and then some updates. On the host, a round's
+batches are drawn before its steps are made, so that both can go on at once (ADR 19). All of an iteration's randomness
+comes from the seed and its number, so a run that goes on from a checkpoint makes the same numbers as one that was never
+stopped.
 """
 
 from __future__ import annotations
@@ -477,29 +478,37 @@ class HostLoop(_OffPolicy):
             behind = first + number * self.schedule.rows * self.config.num_envs
             self._collect(actor, chance, number, behind, episodes)
 
-        def batches(number: int, actor: Any) -> Any:
-            collect(number, actor)
+        made, waiting = self._rounds_to_start()
+        for number in range(made):
+            collect(number, self._acting(algorithm))
+
+        def collect_new(number: int, actor: Any) -> None:
+            if number >= made:
+                collect(number, actor)
+
+        def draw(number: int) -> Any:
             return self._batches(chance.bits[number])
 
-        waiting, rounds = self._rounds_to_start(), self.schedule.rounds
-        for number in range(waiting):
-            collect(number, self._acting(algorithm))
         if self._asking is None:
             update = self._compiled or self._update
-            for number in range(waiting, rounds):
-                drawn = batches(number, self._acting(algorithm))
+            for number in range(waiting, self.schedule.rounds):
+                drawn = draw(number)
+                collect_new(number, self._acting(algorithm))
                 algorithm, values = update(algorithm, drawn, chance.keys[number])
                 metrics.append(values)
-        elif waiting < rounds:
-            algorithm, found = self._asking.run(algorithm, chance.keys, waiting, batches)
+        elif waiting < self.schedule.rounds:
+            algorithm, found = self._asking.run(algorithm, chance.keys, waiting, draw, collect_new)
             metrics = [*found]
         learner = Learner(algorithm, learner.normaliser, learner.iteration + 1)
         return learner, self._report(episodes, metrics, first + self.steps_per_iteration)
 
-    def _rounds_to_start(self) -> int:
-        """Of an iteration, those that nothing is learned in, since the replay has too little."""
-        missing: int = -(-(self._rows_to_start - self.replay.added) // self.schedule.rows)
-        return min(max(missing - 1, 0), self.schedule.rounds)
+    def _rounds_to_start(self) -> tuple[int, int]:
+        """Of an iteration, those whose steps are made before anything is learned, since the replay has too little; and
+        those that nothing is learned in.
+        """
+        rounds = self.schedule.rounds
+        missing: int = max(-(-(self._rows_to_start - self.replay.added) // self.schedule.rows), 0)
+        return min(missing, rounds), min(max(missing - 1, 0), rounds)
 
     def _acting(self, algorithm: Any) -> Any:
         """The networks that choose actions."""
