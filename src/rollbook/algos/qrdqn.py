@@ -25,6 +25,7 @@ from rollbook.algos.parts.networks import (
     Linear,
     Torso,
     head_of_torso,
+    namespace,
     network,
     torso_features,
 )
@@ -107,7 +108,11 @@ class QuantileNetwork:
 
     def __call__(self, observation: Array) -> Array:
         """The mean returns, (..., actions)."""
-        return self.quantiles(observation).mean(-1)
+        # By a product: a sum XLA makes anew for each number that depends on which action is best. With 200 quantiles, a
+        # double update on 32 of Atari's images took 36 ms (one core), and takes 23.
+        quantiles = self.quantiles(observation)
+        mean: Array = quantiles @ namespace(quantiles).full(self.count, 1 / self.count, quantiles.dtype)
+        return mean
 
 
 class State(NamedTuple):
