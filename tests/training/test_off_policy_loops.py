@@ -61,6 +61,18 @@ WRITER = SimpleNamespace(
 )
 
 
+class Counted(NamedTuple):
+    actor: Any  # the updates so far; its actions are thousandths of it
+
+
+COUNTER = SimpleNamespace(
+    init=lambda key, spaces, config: Counted(jnp.float32(0)),
+    explore=WRITER.explore,
+    act=lambda actor, observation, noise: 0 * noise + actor / 1000,
+    update=lambda state, batch, key, config: (Counted(state.actor + 1), {"losses/critic": jnp.float32(0)}),
+)
+
+
 class Counting(FuncEnv):
     """Observations count the steps of an episode."""
 
@@ -97,24 +109,36 @@ class HostCounting(gymnasium.Env[Any, Any]):
 class Lived(NamedTuple):
     backend: str
     rows: dict[str, Any]  # all that was ever in the replay, (rows, envs)
-    written: Written
+    state: Any  # the algorithm's
 
 
-@pytest.fixture(scope="module", params=["device", "host"])
-def lived(request: pytest.FixtureRequest) -> Lived:
+@pytest.fixture(scope="module", params=["device", "host", "host that is asked"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def lived(backend: str) -> Lived:
+    return _live(backend, WRITER)
+
+
+def _live(backend: str, algorithm: Any) -> Lived:
     loop: Any
-    if request.param == "device":
-        loop = DeviceLoop(DeviceEnvs(Counting(), ENVS, LIMIT), WRITER, CONFIG, SPACES, 1, ITERATIONS)
+    if backend == "device":
+        loop = DeviceLoop(DeviceEnvs(Counting(), ENVS, LIMIT), algorithm, CONFIG, SPACES, 1, ITERATIONS)
     else:
         envs = HostEnvs(lambda: gymnasium.wrappers.TimeLimit(HostCounting(), LIMIT), ENVS, seed=1)
-        loop = HostLoop(envs, WRITER, CONFIG, SPACES, 1, ITERATIONS)
+        loop = HostLoop(envs, algorithm, CONFIG, SPACES, 1, ITERATIONS)
+        if backend == "host that is asked":
+            loop.learn_in_shares(1, 1)
+            assert loop._asking
     state, parts = loop.start(), []
     for _ in range(ITERATIONS):
         state, _ = loop.advance(state, 1)
         parts.append({name: np.array(ring) for name, ring in _replay(loop, state).data._asdict().items()})
     rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     rows = {name: column.reshape(len(column), ENVS) for name, column in rows.items()}
-    return Lived(request.param, rows, jax.device_get(loop.learner(state).algorithm))
+    return Lived(backend, rows, jax.device_get(loop.learner(state).algorithm))
 
 
 def _replay(loop: Any, state: Any) -> Any:
@@ -131,17 +155,25 @@ def test_every_step_of_every_environment_has_chance_of_its_own(lived: Lived) -> 
 def test_every_update_has_a_key_and_a_batch_of_its_own(lived: Lived) -> None:
     """Chosen anew each time, not only other because the replay has moved on: what counts is how old the steps are."""
     number = {action: place for place, action in enumerate(lived.rows["action"].reshape(-1).tolist())}
-    seen = np.vectorize(number.get)(lived.written.batches)
+    seen = np.vectorize(number.get)(lived.state.batches)
     rounds = ROUNDS + np.arange(UPDATES) // 3  # made when each batch was drawn
-    if lived.backend == "host":  # a batch is drawn before the steps of its round are made, but for the first
+    if lived.backend != "device":  # a batch is drawn before the steps of its round are made, but for the first
         rounds = np.maximum(rounds - 1, ROUNDS)
     ages = rounds[:, None] * ROWS * ENVS - seen
 
-    assert lived.written.updates == UPDATES
-    assert len(np.unique(lived.written.keys, axis=0)) == UPDATES
+    assert lived.state.updates == UPDATES
+    assert len(np.unique(lived.state.keys, axis=0)) == UPDATES
     assert ages.min() == 1
     assert ages.max() == CONFIG.buffer_size
     assert len(np.unique(ages, axis=0)) == UPDATES
+
+
+def test_each_round_acts_with_all_that_was_learned_until_the_one_before(backend: str) -> None:
+    actions = _live(backend, COUNTER).rows["action"].reshape(ITERATIONS * ROUNDS, ROWS * ENVS)
+
+    # Three updates in each round from the last of the first iteration on, all of which acts at random.
+    learned = 3 * np.arange(1, (ITERATIONS - 1) * ROUNDS + 1)
+    np.testing.assert_allclose(actions[ROUNDS:], np.repeat(learned[:, None] / 1000, ROWS * ENVS, axis=1), rtol=1e-6)
 
 
 def test_the_replay_holds_what_happened_and_a_time_limit_is_not_the_end_of_the_task(lived: Lived) -> None:

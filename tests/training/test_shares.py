@@ -78,6 +78,7 @@ def test_learning_starts_in_the_middle_of_an_iteration(asks: bool) -> None:
     learner, _ = loop.advance(learner, 1)
 
     assert first.metric_steps == []
+    assert loop.replay.added == 80
     assert int(learner.algorithm.updates) == 80 - CONFIG.learning_starts + 1
 
 
