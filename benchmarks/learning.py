@@ -119,7 +119,7 @@ BARS = [
     evaluated("sac", "Hopper-v5", 300_000, 2000, "Spinning Up 2887"),
     evaluated("td3", "Hopper-v5", 300_000, 1800, "Spinning Up 2402"),
     evaluated("dqn", "ALE/Pong-v5", 250_000, -15, "random -20.7; CleanRL 20 at 10M"),
-    evaluated("c51", "ALE/Pong-v5", 250_000, -15, "random -20.7; CleanRL 20 at 10M"),
+    evaluated("c51", "ALE/Pong-v5", 400_000, -15, "random -20.7; CleanRL 20 at 10M"),
     evaluated("qrdqn", "ALE/Pong-v5", 250_000, -15, "random -20.7; RL Zoo 20 at 10M"),
     evaluated("rsac", "HalfCheetah-v5-p", 300_000, None),
 ]
