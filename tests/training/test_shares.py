@@ -19,10 +19,10 @@ import rollbook
 from rollbook.algos import ddpg, rsac
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.errors import UsageError
-from rollbook.training.asking import AskingUpdates, _Words
 from rollbook.training.host import HostEnvs
 from rollbook.training.off_policy import HostLoop
 from rollbook.training.shares import check_shares, how_many
+from rollbook.training.step_records import StepForm
 
 SPACES = Spaces(observation=(3,), discrete=False, actions=1, low=(-2.0,), high=(2.0,))
 CONFIG = ddpg.Config(learning_starts=50, log_every=40, batch_size=16, hidden_sizes=(8,))
@@ -42,8 +42,7 @@ class Breaks(gymnasium.Wrapper[Any, Any, Any, Any]):
 def loop_on(make: Any, asks: bool) -> HostLoop:
     loop = HostLoop(HostEnvs(make, 1, 1), ddpg, CONFIG, SPACES, 1, 3)
     if asks:
-        state = jax.eval_shape(lambda key: ddpg.init(key, SPACES, CONFIG), jax.random.key(0))
-        loop._asking = AskingUpdates(loop._learn_each, loop.schedule, 1, state, loop._example())
+        loop._ask_for_batches(1)
     return loop
 
 
@@ -93,23 +92,25 @@ def test_what_an_environment_raises_reaches_the_caller_and_nothing_hangs() -> No
     assert int(learner.iteration) == 1
 
 
-def test_words_hold_arrays_of_all_kinds() -> None:
+@pytest.mark.parametrize("discrete", [False, True], ids=["numbers", "choices"])
+@pytest.mark.parametrize("observed", [np.float32, np.uint8])
+def test_a_batch_is_the_same_on_the_device(observed: Any, discrete: bool) -> None:
     rng = np.random.default_rng(0)
-    tree = {
-        "numbers": rng.normal(size=(2, 3)).astype(np.float32),
-        "flags": rng.random((2, 3)) < 0.5,
-        "choices": rng.integers(-5, 5, (2, 3)).astype(np.int32),
-        "pixels": rng.integers(0, 256, (2, 3, 5)).astype(np.uint8),
-    }
-    words = _Words(tree)
-    written = np.zeros(words.count, np.uint32)
+    spaces = Spaces(observation=(5,), discrete=discrete, actions=3)
+    form = StepForm(spaces, observed)
+    records = np.frombuffer(rng.bytes(2 * 6 * form.dtype.itemsize), form.dtype).reshape(2, 6).copy()
+    records["observation"] = rng.integers(0, 256, (2, 6, 5))
+    records["action"] = rng.integers(0, 3, (2, 6) if discrete else (2, 6, 3))
+    records["terminated"] = rng.random((2, 6)) < 0.5
+    for name in ("reward", "discount"):
+        records[name] = rng.normal(size=(2, 6))
 
-    words.write(written, tree)
-    read = words.read(jnp.asarray(written))
+    batch = form.batch_of_words(jnp.asarray(form.to_words(records)))
 
-    for name, array in tree.items():
-        assert read[name].dtype == array.dtype
-        np.testing.assert_array_equal(read[name], array)
+    assert batch.observation.shape == (2, 6, 5)
+    for name, array in batch._asdict().items():
+        assert array.dtype == records[name].dtype, name
+        np.testing.assert_array_equal(array, records[name], err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +198,47 @@ def test_a_batch_in_shares_teaches_what_the_whole_batch_does() -> None:
     algorithms = ["ddpg", "td3", "sac", "dqn", "c51", "qrdqn", "rdpg", "rtd3", "rsac"]
 
     done = subprocess.run([sys.executable, "-c", SAME_UPDATE, *algorithms], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+
+
+LATE_DEVICE = """
+import sys, time
+import gymnasium
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from test_shares import CONFIG, SPACES
+from rollbook.algos import ddpg
+from rollbook.training.asking import AskingUpdates
+from rollbook.training.host import HostEnvs
+from rollbook.training.off_policy import HostLoop
+
+asks = AskingUpdates._ask
+
+def late(self, context, words, place, *actor):
+    time.sleep(0.02 * int(np.asarray(place)))
+    asks(self, context, words, place, *actor)
+
+losses = []
+for AskingUpdates._ask in (asks, late):
+    loop = HostLoop(HostEnvs(lambda: gymnasium.make("Pendulum-v1"), 1, 1), ddpg, CONFIG, SPACES, 1, 3)
+    loop._ask_for_batches(2)
+    learner = loop.start()
+    for _ in range(3):
+        learner, report = loop.advance(learner, 1)
+        losses += [value for name, values in sorted(report.metrics.items()) for value in values.tolist()]
+assert len(losses) > 20 and np.isfinite(losses).all()
+assert losses[: len(losses) // 2] == losses[len(losses) // 2 :], losses
+"""
+
+
+def test_a_device_that_asks_late_learns_from_its_batch_all_the_same() -> None:
+    """Also where the environments have made all steps of an iteration by then."""
+    done = subprocess.run(
+        [sys.executable, "-c", LATE_DEVICE, str(Path(__file__).parent)], capture_output=True, text=True
+    )
 
     assert done.returncode == 0, done.stderr
 

@@ -379,8 +379,13 @@ class HostLoop(_OffPolicy):
             return None
         shares = self._how_many_shares(wanted, devices)
         if shares > 1 or (self.schedule.updates <= _FEW_UPDATES and jax.default_backend() == "cpu"):
-            self._asking = AskingUpdates(self._learn_each, self.schedule, shares, self._shapes(), self._example())
+            self._ask_for_batches(shares)
         return shares
+
+    def _ask_for_batches(self, shares: int) -> None:
+        assert isinstance(self.replay, VectorReplay)
+        form, size = self.replay.form, self.config.batch_size
+        self._asking = AskingUpdates(self._learn_each, self.schedule, shares, self._shapes(), form, size)
 
     def _make_replay(self) -> HostReplay:
         rows, envs = self.replay_rows, self.config.num_envs
@@ -427,7 +432,7 @@ class HostLoop(_OffPolicy):
         return algorithm, jnp.stack([metrics[name] for name in sorted(metrics)])
 
     def learner(self, state: Learner) -> Learner:
-        return state
+        return state if self._asking is None else state._replace(algorithm=on_one_device(state.algorithm))
 
     def with_learner(self, _: Learner, learner: Learner) -> Learner:
         return learner
@@ -487,12 +492,13 @@ class HostLoop(_OffPolicy):
                 collect(number, actor)
 
         def draw(number: int) -> Any:
-            return self._batches(chance.bits[number])
+            assert isinstance(self.replay, VectorReplay)
+            return self.replay.sample_records(chance.bits[number], **self._looking_ahead)
 
         if self._asking is None:
             update = self._compiled or self._update
             for number in range(waiting, self.schedule.rounds):
-                drawn = draw(number)
+                drawn = self._batches(chance.bits[number])
                 collect_new(number, self._acting(algorithm))
                 algorithm, values = update(algorithm, drawn, chance.keys[number])
                 metrics.append(values)
@@ -515,7 +521,11 @@ class HostLoop(_OffPolicy):
         return algorithm.actor
 
     def _batches(self, bits: Any) -> Any:
-        return self.replay.sample(bits, n_step=self.config.n_step, gamma=self.config.gamma)
+        return self.replay.sample(bits, **self._looking_ahead)
+
+    @property
+    def _looking_ahead(self) -> dict[str, Any]:
+        return {"n_step": self.config.n_step, "gamma": self.config.gamma}
 
     def _collect(
         self, actor: Any, chance: Drawn, number: int, behind: int, episodes: list[tuple[int, Episode]]

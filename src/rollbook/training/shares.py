@@ -77,8 +77,8 @@ class Cores:
 
 
 def on_one_device(x: Any) -> Any:
-    """Of what is the same on all."""
-    return jax.tree.map(lambda leaf: leaf.addressable_data(0), x)
+    """Of what is the same on all, or not on any yet."""
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0) if isinstance(leaf, jax.Array) else leaf, x)
 
 
 def own_share(x: Any, axis: int) -> Any:

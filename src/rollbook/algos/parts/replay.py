@@ -102,8 +102,8 @@ def steps_at(ring: Any, place: Any, env: Any) -> Any:
     """Of an array (rows, envs, ...) the steps of these environments at these places."""
     if namespace(ring) is jnp:
         return ring[place, env]
-    # Numpy takes along one axis three times as fast as it gathers along two.
-    return ring.reshape(-1, *ring.shape[2:]).take(place * ring.shape[1] + env, axis=0)
+    # Numpy goes along one axis faster than along two.
+    return ring.reshape(-1, *ring.shape[2:])[place * ring.shape[1] + env]
 
 
 def look_ahead(
