@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rollbook.algos.parts.replay import Batch, Transition, choose, look_ahead, steps_at
+from rollbook.algos.parts.replay import Batch, Transition, choose, look_ahead, places_ahead, steps_at
 from rollbook.algos.parts.spaces import Spaces
 from rollbook.book.growing import GrowingRows, SavedRows
 from rollbook.training.ring import fill, growing_rows, part
@@ -51,20 +51,19 @@ class VectorReplay:
 
     def sample_records(self, bits: NDArray[np.uint32], *, n_step: int, gamma: float) -> Records:
         """The same with each step's numbers side by side."""
+        # As `choose` does, without telling rows and environments apart: numpy's calls are what takes the time here.
+        usable, size = (self.added - self.first - n_step + 1) * self.envs, self.rows * self.envs
+        place = (bits % np.uint32(usable) + np.int64(self.first * self.envs % size)) % size
+        chosen: Records = self._records.take(place)
         if n_step == 1:
-            # As `choose` does, without telling rows and environments apart: numpy's calls are what takes the time here.
-            usable, size = (self.added - self.first) * self.envs, self.rows * self.envs
-            places = (bits % np.uint32(usable) + np.int64(self.first * self.envs % size)) % size
-            chosen: Records = self._records.take(places)
             chosen["discount"] = gamma
             return chosen
-        data = self.data
-        place, env = choose(bits, np.int64(self.first), np.int64(self.added), self.rows, self.envs, n_step)
-        chosen = self._records.take(place * self.envs + env)
-        chosen["reward"], chosen["terminated"], chosen["discount"], last = look_ahead(
-            data.reward, data.terminated, data.begins, place, env, n_step=n_step, gamma=gamma
-        )
-        chosen["next_observation"] = steps_at(data.next_observation, last, env)
+        ahead = (place + np.arange(n_step).reshape(-1, *[1] * place.ndim) * self.envs) % size
+        steps = self._records.take(ahead)  # (n, ...)
+        columns = (np.ascontiguousarray(steps[name]) for name in ("reward", "terminated", "begins"))
+        chosen["reward"], chosen["terminated"], chosen["discount"], last = look_ahead(*columns, gamma=gamma)
+        last_steps = steps.take(last * place.size + np.arange(place.size).reshape(place.shape))
+        chosen["next_observation"] = last_steps["next_observation"]
         return chosen
 
     def growing(self) -> dict[str, GrowingRows]:
@@ -142,15 +141,15 @@ class FrameReplay:
     def sample(self, bits: NDArray[np.uint32], *, n_step: int, gamma: float) -> Batch:
         columns = self.columns
         place, env = choose(bits, self.first, self.added, self.rows, self.envs, n_step)
-        reward, terminated, discount, last = look_ahead(
-            columns["reward"], columns["terminated"], columns["begins"], place, env, n_step=n_step, gamma=gamma
-        )
+        ahead = places_ahead(place, self.rows, n_step)
+        steps = (steps_at(columns[name], ahead, env) for name in ("reward", "terminated", "begins"))
+        reward, terminated, discount, last = look_ahead(*steps, gamma=gamma)
         return Batch(
             observation=self._images(columns["frames"][place, env]),  # type: ignore[arg-type]
             action=columns["action"][place, env],
             reward=reward,
             terminated=terminated,
-            next_observation=self._images(columns["next_frames"][last, env]),  # type: ignore[arg-type]
+            next_observation=self._images(columns["next_frames"][(place + last) % self.rows, env]),  # type: ignore[arg-type]
             discount=discount,
         )
 

@@ -102,30 +102,32 @@ def steps_at(ring: Any, place: Any, env: Any) -> Any:
     """Of an array (rows, envs, ...) the steps of these environments at these places."""
     if namespace(ring) is jnp:
         return ring[place, env]
-    # Numpy goes along one axis faster than along two.
-    return ring.reshape(-1, *ring.shape[2:])[place * ring.shape[1] + env]
+    # Numpy takes along one axis three times as fast as it gathers along two.
+    return ring.reshape(-1, *ring.shape[2:]).take(place * ring.shape[1] + env, axis=0)
 
 
-def look_ahead(
-    reward: Any, terminated: Any, begins: Any, place: Any, env: Any, *, n_step: int, gamma: float
-) -> tuple[Any, Any, Any, Any]:
-    """Of n steps from a place: their discounted rewards, whether the task ended, what follows is discounted by, and
-    the place of the last step.
+def places_ahead(place: Any, rows: int, n_step: int) -> Any:
+    """Of n steps from each place on, (n, ...)."""
+    return (place + namespace(place).arange(n_step).reshape(-1, *[1] * place.ndim)) % rows
+
+
+def look_ahead(reward: Any, terminated: Any, begins: Any, *, gamma: float) -> tuple[Any, Any, Any, Any]:
+    """Of n steps in a row, arrays (n, ...): their discounted rewards, whether the task ended, what follows is
+    discounted by, and which of them is the last, from 0 on.
 
     The steps end early with an episode. A time limit is not the end of the task: a truncated episode looks ahead from
     its last observation, with the discount of the steps that there were.
     """
     xp = namespace(reward)
-    total, ended, last = steps_at(reward, place, env), steps_at(terminated, place, env), place
+    total, ended, last = reward[0], terminated[0], xp.zeros(reward.shape[1:], xp.int32)
     discount = xp.full(total.shape, gamma, xp.float32)
     going = ~ended
-    for number in range(1, n_step):
-        at = (place + number) % reward.shape[0]
-        going = going & ~steps_at(begins, at, env)
-        total = xp.where(going, total + discount * steps_at(reward, at, env), total)
-        last = xp.where(going, at, last)
+    for number in range(1, reward.shape[0]):
+        going = going & ~begins[number]
+        total = xp.where(going, total + discount * reward[number], total)
+        last = xp.where(going, number, last)
         discount = xp.where(going, discount * xp.float32(gamma), discount)
-        ended = ended | (going & steps_at(terminated, at, env))
+        ended = ended | (going & terminated[number])
         going = going & ~ended
     return total, ended, discount, last
 
@@ -135,14 +137,14 @@ def sample(replay: Replay, bits: Any, *, n_step: int, gamma: float) -> Batch:
     data = replay.data
     rows, envs = data.reward.shape[:2]
     place, env = choose(bits, replay.first, replay.added, rows, envs, n_step)
-    reward, terminated, discount, last = look_ahead(
-        data.reward, data.terminated, data.begins, place, env, n_step=n_step, gamma=gamma
-    )
+    ahead = places_ahead(place, rows, n_step)
+    steps = (steps_at(column, ahead, env) for column in (data.reward, data.terminated, data.begins))
+    reward, terminated, discount, last = look_ahead(*steps, gamma=gamma)
     return Batch(
         observation=steps_at(data.observation, place, env),
         action=steps_at(data.action, place, env),
         reward=reward,
         terminated=terminated,
-        next_observation=steps_at(data.next_observation, last, env),
+        next_observation=steps_at(data.next_observation, (place + last) % rows, env),
         discount=discount,
     )
