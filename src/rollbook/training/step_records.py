@@ -1,7 +1,7 @@
 """Steps as records of numpy: all numbers of a step side by side, so that a batch is one gather, and goes to a device as
 it lies in memory.
 
-Column by column, 256 steps of HalfCheetah-v5 took a training 85 us with cold caches; as records they take 30.
+Column by column, 256 steps of HalfCheetah-v5 took a training 66 us; as records they take 25 (ADR 20).
 """
 
 from __future__ import annotations
