@@ -20,6 +20,7 @@ from rollbook.training.host_replay import FrameReplay, VectorReplay
 
 GAMMA = 0.9
 VECTORS = Spaces(observation=(3,), discrete=False, actions=2, low=(-1, -1), high=(1, 1))
+BYTES = Spaces(observation=(5,), discrete=True, actions=4)
 IMAGES = Spaces(observation=(5, 4, 3), discrete=True, actions=4)
 
 
@@ -62,6 +63,8 @@ class World:
         return Happened(before, action, np.float32(self.rng.normal()), terminated, truncated, after)
 
     def _fresh(self) -> Any:
+        if self.spaces is BYTES:
+            return self.rng.integers(0, 256, 5, np.uint8)
         if not self.spaces.image:
             return self.rng.normal(size=3).astype(np.float32)
         return np.repeat(self._frame(), 3, axis=-1)
@@ -110,13 +113,17 @@ def every_choice(size: int, envs: int, n_step: int) -> Any:
     steps=st.integers(4, 30),
     envs=st.integers(1, 3),
     n_step=st.integers(1, 4),
-    images=st.booleans(),
+    spaces=st.sampled_from([VECTORS, BYTES, IMAGES]),
 )
 def test_host_replays_hold_what_a_plain_list_holds(
-    seed: int, rows: int, steps: int, envs: int, n_step: int, images: bool
+    seed: int, rows: int, steps: int, envs: int, n_step: int, spaces: Spaces
 ) -> None:
-    world = World(IMAGES if images else VECTORS, envs, seed)
-    replay: Any = FrameReplay(rows, envs, IMAGES, stacked=False) if images else VectorReplay(rows, envs, VECTORS)
+    world = World(spaces, envs, seed)
+    replay: Any = (
+        FrameReplay(rows, envs, spaces, stacked=False)
+        if spaces.image
+        else VectorReplay(rows, envs, spaces, np.uint8 if spaces is BYTES else np.float32)
+    )
     history = []
     for _ in range(steps):
         row, transition = world.step()

@@ -39,10 +39,11 @@ class Breaks(gymnasium.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
-def loop_on(make: Any, asks: bool) -> HostLoop:
+def loop_on(make: Any, shares: int | None = None) -> HostLoop:
+    """One that is given its batches, or asks for them in so many shares."""
     loop = HostLoop(HostEnvs(make, 1, 1), ddpg, CONFIG, SPACES, 1, 3)
-    if asks:
-        loop._ask_for_batches(1)
+    if shares:
+        loop._ask_for_batches(shares)
     return loop
 
 
@@ -52,8 +53,8 @@ def pendulum() -> Any:
 
 def test_a_program_that_asks_for_its_batches_learns_what_one_does_that_is_given_them() -> None:
     reports = []
-    for asks in (False, True):
-        loop = loop_on(pendulum, asks)
+    for shares in (None, 1):
+        loop = loop_on(pendulum, shares)
         learner = loop.start()
         loop.compile(learner)
         for _ in range(3):
@@ -68,9 +69,9 @@ def test_a_program_that_asks_for_its_batches_learns_what_one_does_that_is_given_
         np.testing.assert_allclose(values, asking_report.metrics[name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("asks", [False, True])
-def test_learning_starts_in_the_middle_of_an_iteration(asks: bool) -> None:
-    loop = loop_on(pendulum, asks)
+@pytest.mark.parametrize("shares", [None, 1], ids=["given", "asks"])
+def test_learning_starts_in_the_middle_of_an_iteration(shares: int | None) -> None:
+    loop = loop_on(pendulum, shares)
     learner = loop.start()
 
     learner, first = loop.advance(learner, 1)
@@ -82,7 +83,7 @@ def test_learning_starts_in_the_middle_of_an_iteration(asks: bool) -> None:
 
 
 def test_what_an_environment_raises_reaches_the_caller_and_nothing_hangs() -> None:
-    loop = loop_on(lambda: Breaks(pendulum()), asks=True)
+    loop = loop_on(lambda: Breaks(pendulum()), shares=1)
     learner, _ = loop.advance(loop.start(), 1)
 
     with pytest.raises(OSError, match="the simulator is gone"):
@@ -202,29 +203,26 @@ def test_a_batch_in_shares_teaches_what_the_whole_batch_does() -> None:
     assert done.returncode == 0, done.stderr
 
 
-LATE_DEVICE = """
+ASKING_DEVICES = """
 import sys, time
-import gymnasium
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
 sys.path.insert(0, sys.argv[1])
-from test_shares import CONFIG, SPACES
-from rollbook.algos import ddpg
+from test_shares import Breaks, loop_on, pendulum
 from rollbook.training.asking import AskingUpdates
-from rollbook.training.host import HostEnvs
-from rollbook.training.off_policy import HostLoop
 
+"""
+ONE_IS_LATE = """
 asks = AskingUpdates._ask
 
-def late(self, context, words, place, *actor):
-    time.sleep(0.02 * int(np.asarray(place)))
-    asks(self, context, words, place, *actor)
+def late(self, context, words, device, *actor):
+    time.sleep(0.02 * int(np.asarray(device)))
+    asks(self, context, words, device, *actor)
 
 losses = []
 for AskingUpdates._ask in (asks, late):
-    loop = HostLoop(HostEnvs(lambda: gymnasium.make("Pendulum-v1"), 1, 1), ddpg, CONFIG, SPACES, 1, 3)
-    loop._ask_for_batches(2)
+    loop = loop_on(pendulum, shares=2)
     learner = loop.start()
     for _ in range(3):
         learner, report = loop.advance(learner, 1)
@@ -232,13 +230,27 @@ for AskingUpdates._ask in (asks, late):
 assert len(losses) > 20 and np.isfinite(losses).all()
 assert losses[: len(losses) // 2] == losses[len(losses) // 2 :], losses
 """
+ENVIRONMENT_BREAKS = """
+loop = loop_on(lambda: Breaks(pendulum()), shares=2)
+learner, _ = loop.advance(loop.start(), 1)
+try:
+    loop.advance(learner, 1)
+except OSError:
+    learner, _ = loop.advance(loop.start(), 1)  # it can be used again
+    assert int(learner.iteration) == 1
+else:
+    raise AssertionError("it went on")
+"""
 
 
-def test_a_device_that_asks_late_learns_from_its_batch_all_the_same() -> None:
-    """Also where the environments have made all steps of an iteration by then."""
-    done = subprocess.run(
-        [sys.executable, "-c", LATE_DEVICE, str(Path(__file__).parent)], capture_output=True, text=True
-    )
+@pytest.mark.parametrize("program", [ONE_IS_LATE, ENVIRONMENT_BREAKS], ids=["one is late", "environment breaks"])
+def test_each_of_two_devices_has_its_share_or_the_end(program: str) -> None:
+    """One that asks late learns from its share all the same, also where all steps of an iteration are made by then; and
+    neither waits for ever where an environment breaks.
+    """
+    command = [sys.executable, "-c", ASKING_DEVICES + program, str(Path(__file__).parent)]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
 
     assert done.returncode == 0, done.stderr
 

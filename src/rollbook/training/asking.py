@@ -39,10 +39,10 @@ class AskingUpdates:
         """`state` is an example, or its shapes; batches have steps of the `form`."""
         self._learn, self._schedule = learn, schedule
         self._cores, self._shares = Cores(shares), shares
-        self._form, self._size = form, batch_size // shares
+        self._form, self._share_size = form, batch_size // shares
         self._actor = jax.tree.structure(state.actor)
         keys = jax.ShapeDtypeStruct((schedule.updates, 2), jnp.uint32)  # type: ignore[no-untyped-call]
-        _, metrics = jax.eval_shape(learn, state, jax.eval_shape(form.batch_of_words, self._words), keys)
+        _, metrics = jax.eval_shape(learn, state, jax.eval_shape(form.batch_of_words, self._share), keys)
         self._names = sorted(metrics)
         self._program = compiled(self._cores.run(self._iteration))
         self._compiled: Any = None
@@ -88,33 +88,34 @@ class AskingUpdates:
         return jax.block_until_ready((self._compiled or self._program)(*args))  # type: ignore[no-untyped-call]
 
     @property
-    def _words(self) -> Any:
-        """A device's share of a round's batches."""
-        return jax.ShapeDtypeStruct((self._schedule.updates, self._size, self._form.words), jnp.uint32)  # type: ignore[no-untyped-call]
+    def _share(self) -> Any:
+        """The shape of a device's share of a round's batches, as words."""
+        shape = self._schedule.updates, self._share_size, self._form.words
+        return jax.ShapeDtypeStruct(shape, jnp.uint32)  # type: ignore[no-untyped-call]
 
     def _put(self, batches: Records) -> None:
         words = self._form.to_words(batches)
-        for place, drawn in enumerate(self._drawn):
-            drawn.put(words[:, place * self._size : (place + 1) * self._size])
+        for device, drawn in enumerate(self._drawn):
+            drawn.put(words[:, device * self._share_size : (device + 1) * self._share_size])
 
-    def _ask(self, _: Any, words: Any, place: Any, *actor: Any) -> None:
+    def _ask(self, _: Any, words: Any, device: Any, *actor: Any) -> None:
         """Called by the program, on a thread of each device's own."""
-        number = int(np.asarray(place))
-        if (own := self._drawn[number].get()) is None:
-            self._drawn[number].put(None)  # for the rounds that are left
+        drawn = self._drawn[int(np.asarray(device))]
+        if (own := drawn.get()) is None:
+            drawn.put(None)  # for the rounds that are left
             return
         np.asarray(words)[:] = own
-        if number == 0:  # the others' is the same
+        if drawn is self._drawn[0]:  # the others' actor is the same
             # Copies, for the program is about to write to these.
             self._actors.put([np.asarray(leaf).copy() for leaf in actor])
 
     def _iteration(self, state: Any, keys: Array, first: Array) -> tuple[Any, dict[str, Array]]:
-        place = jax.lax.axis_index(SHARES)
-        ask = buffer_callback(self._ask, self._words, has_side_effect=True)
+        device = jax.lax.axis_index(SHARES)
+        ask = buffer_callback(self._ask, self._share, has_side_effect=True)
 
         def one_round(number: Array, carry: tuple[Any, dict[str, Array]]) -> Any:
             state, metrics = carry
-            batches = self._form.batch_of_words(ask(place, *jax.tree.leaves(state.actor)))
+            batches = self._form.batch_of_words(ask(device, *jax.tree.leaves(state.actor)))
             state, found = self._learn(state, batches, own_keys(keys[number]))
             return state, jax.tree.map(lambda all_, one: all_.at[number].set(one), metrics, found)
 

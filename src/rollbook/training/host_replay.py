@@ -58,12 +58,11 @@ class VectorReplay:
         if n_step == 1:
             chosen["discount"] = gamma
             return chosen
+        # Fields of records, not whole ones: observations are most of them, and only the last is needed.
         ahead = (place + np.arange(n_step).reshape(-1, *[1] * place.ndim) * self.envs) % size
-        steps = self._records.take(ahead)  # (n, ...)
-        columns = (np.ascontiguousarray(steps[name]) for name in ("reward", "terminated", "begins"))
+        columns = (self._records[name][ahead] for name in ("reward", "terminated", "begins"))
         chosen["reward"], chosen["terminated"], chosen["discount"], last = look_ahead(*columns, gamma=gamma)
-        last_steps = steps.take(last * place.size + np.arange(place.size).reshape(place.shape))
-        chosen["next_observation"] = last_steps["next_observation"]
+        chosen["next_observation"] = self._records["next_observation"][(place + last * self.envs) % size]
         return chosen
 
     def growing(self) -> dict[str, GrowingRows]:
@@ -85,7 +84,13 @@ class FrameReplay:
         share = 1 + _SPARE_FRAMES if stacked else depth * (1 + _SPARE_FRAMES)
         self.frames = np.zeros((int(rows * envs * share) + 2 * depth * envs, height, width), np.uint8)
         self.stored = 0  # frames so far
-        self.columns = _small_columns(rows, envs, spaces) | {
+        self.columns = {
+            "action": np.zeros((rows, envs), np.int32)
+            if spaces.discrete
+            else np.zeros((rows, envs, spaces.actions), np.float32),
+            "reward": np.zeros((rows, envs), np.float32),
+            "terminated": np.zeros((rows, envs), np.bool_),
+            "begins": np.zeros((rows, envs), np.bool_),
             "frames": np.zeros((rows, envs, depth), np.int32),
             "next_frames": np.zeros((rows, envs, depth), np.int32),
         }
@@ -174,14 +179,3 @@ class FrameReplay:
 
 
 HostReplay = VectorReplay | FrameReplay
-
-
-def _small_columns(rows: int, envs: int, spaces: Spaces) -> dict[str, NDArray[Any]]:
-    return {
-        "action": np.zeros((rows, envs), np.int32)
-        if spaces.discrete
-        else np.zeros((rows, envs, spaces.actions), np.float32),
-        "reward": np.zeros((rows, envs), np.float32),
-        "terminated": np.zeros((rows, envs), np.bool_),
-        "begins": np.zeros((rows, envs), np.bool_),
-    }

@@ -1,8 +1,8 @@
 """A ring of past steps, and batches of them with n-step returns.
 
 A row is one step of all environments. Rows are numbered from 0 up for ever; row n lies at place n % rows, so a replay
-that goes on from a checkpoint has every row where it was. What reads (`choose`, `look_ahead`, `sample`) computes in
-numpy or in JAX, after its arguments; `add` is JAX's, and host loops write into their arrays themselves.
+that goes on from a checkpoint has every row where it was. What chooses and looks ahead computes in numpy or in
+JAX, after its arguments; `sample` and `add` are JAX's, and host replays have their own.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class Replay(NamedTuple):
     def first(self) -> Array:
         """The oldest row that is still there."""
         reward = self.data.reward
-        oldest: Array = namespace(reward).maximum(self.known, self.added - reward.shape[0])
-        return oldest
+        return jnp.maximum(self.known, self.added - reward.shape[0])
 
 
 def empty(rows: int, envs: int, spaces: Spaces) -> Replay:
