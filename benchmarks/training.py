@@ -366,8 +366,12 @@ NOTES = """*steps/s* in steady state; *compile* is what a first start waits for,
 CartPole on one core, HalfCheetah and Pong on two; each peer with the number of threads that is best for it. Every
 library has as many tries, in turns, and the best counts. Ours logs every episode and every update (of algorithms with
 a replay, their means over 200 or 500 steps) into a book while it trains. *by-50*: 50 updates after every 50 steps,
-where the others make one after every step. CleanRL's C51 stands in for a QR-DQN, which it has not. Rows of other days
-may be of other machines: compare within a work."""
+where the others make one after every step. CleanRL's C51 stands in for a QR-DQN, which it has not. The command above
+wrote the newest rows; rows of other days may be of other machines: compare within a work.
+
+Such a virtual machine's speed changes by a third within minutes. In seven measurements of 18 and 19 November 2026, of
+one to three rounds, TD3's ratio to SB3 was between 2.4 and 3.1; DDPG's was between 2.6 and 3.1 to SB3 (twice it was 4,
+beside a slow SB3), and between 1.4 and 2.0 to SBX."""
 
 
 def main() -> None:
@@ -394,7 +398,7 @@ def main() -> None:
     today = datetime.date.today().isoformat()
     for name in [work for work in WORKS if not options.only or work in options.only]:
         results = measure_in_turns(name, peers_of(WORKS[name], options), options.rounds, options)
-        figures[name] = {"on": today, "libraries": results}
+        figures[name] = {"on": today, "tries": options.rounds * WORKS[name].cores, "libraries": results}
     if not options.only or FIGURES in options.only:
         for name in OTHERS:
             figures[name] = {"on": today, "measured": OTHERS[name].measure()}
@@ -407,7 +411,7 @@ def main() -> None:
         KEPT.write_text(json.dumps(figures, indent=1) + "\n")
 
 
-HEADER = ["work", "library", "steps/s", "ours, times as fast", "compile", "measured"]
+HEADER = ["work", "library", "steps/s", "ours, times as fast", "compile", "tries", "measured"]
 
 
 def speed_rows(figures: dict[str, Any]) -> list[list[str]]:
@@ -419,7 +423,9 @@ def speed_rows(figures: dict[str, Any]) -> list[list[str]]:
         for library, result in libraries.items():
             rate, ours = result["steps_per_second"], libraries["rollbook"]["steps_per_second"]
             compile_seconds = f"{result['compile_seconds']:.1f} s" if "compile_seconds" in result else ""
-            rows.append([name, library, three_digits(rate), f"{ours / rate:.1f}", compile_seconds, figures[name]["on"]])
+            tries = str(figures[name].get("tries", ""))
+            speed = [three_digits(rate), f"{ours / rate:.1f}", compile_seconds]
+            rows.append([name, library, *speed, tries, figures[name]["on"]])
     return rows
 
 
