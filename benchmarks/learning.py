@@ -358,8 +358,8 @@ evaluations in the last tenth (10 episodes each, without exploration) for all ot
 reach, on average or (*each*) with every seed; where it is empty, nothing is promised. *Published* is what others
 report; their protocols and versions of the environments differ. *RL Zoo here* is Stable-Baselines3 with RL Zoo's
 tuned parameters, trained on this machine and scored in the same way. *Minutes* are what one seed takes on one core at
-its median speed, without evaluations. *Code* is the commit that was trained; in brackets, its sources have changed
-since. What is empty was not trained yet."""
+its median speed, without evaluations (C51 on Pong: with other work on the machine). *Code* is the commit that was
+trained; in brackets, its sources have changed since. What is empty was not trained yet."""
 ABOUT_MEMORY = """## With and without memory
 
 Domains that hide a part of their state (see [Domains](domains.md)), 50,000 steps each, scored by evaluations as above:
